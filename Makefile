@@ -1,0 +1,45 @@
+# Everything runs in .venv, which every target sets up by itself. `make help` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help dev demo test check lint types layers
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+$(VENV)/ready: pyproject.toml requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip setuptools
+	$(BIN)/python -m pip install -q -r requirements-dev.txt
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	touch $@
+
+dev: $(VENV)/ready  ## set up .venv with everything that demo, check and test need
+
+demo: dev  ## train with a masked-token fault, watch the gauges, see the alert and its first test
+	$(BIN)/rltriage demo
+
+check: dev lint types layers  ## style, types and layers, against what is shipped
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types layers: .build/lib/.stamp
+
+.build/lib/.stamp: $(shell git ls-files '*.py' pyproject.toml)
+	rm -rf build .build/lib
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation --target .build/lib .
+	touch $@
+
+types:
+	MYPYPATH=.build/lib $(BIN)/mypy --config-file pyproject.toml -p rltriage
+
+layers:
+	cd .build/lib && ../../$(BIN)/lint-imports --config ../../.importlinter --no-cache
+
+test: dev check  ## set-up, check, then the tests
+	$(BIN)/python -m pytest -n 2 tests

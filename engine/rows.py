@@ -1,0 +1,53 @@
+"""Runs and rows: the two things that the engine is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Provenance = Literal["declared", "logged", "inferred"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One config fact with where it came from (DESIGN section 3: declared > logged > inferred)."""
+
+    value: Any
+    provenance: Provenance
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training run: its id, its labels, its config facts under canonical names."""
+
+    id: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    profile: str = "generic"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The metrics of one step under canonical names. Absent metrics are absent keys; NaN and infinities are kept.
+
+    `time` is wall time in unix seconds, or None where the log does not say.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as a logger wrote it, before a profile names its metrics. Values may be anything JSON can hold.
+
+    `step` is None where the log has no step key (the ordinal becomes the step, and the run says so).
+    """
+
+    values: Mapping[str, Any]
+    step: int | None = None
+    time: float | None = None
+    run: str | None = None
