@@ -13,8 +13,6 @@ def test_every_folder_with_python_files_is_a_listed_package():
         for name in ("rltriage", "rules", "engine", "trainer", "exporters")
         for path in (ROOT / name).rglob("*.py")
     }
-    found = {
-        ".".join(("rltriage", *folder.parts) if folder.parts[0] != "rltriage" else folder.parts) for folder in folders
-    }
+    found = {".".join(("rltriage", *folder.parts) if folder.parts[0] != "rltriage" else folder.parts) for folder in folders}
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     assert found == set(listed)
