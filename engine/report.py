@@ -1,4 +1,4 @@
-"""What the engine says about a row: alerts' transitions and the incident, as plain data (the public JSON of DESIGN section 9)."""
+"""What the engine says about a row: alerts and the incident, as plain data (the public JSON of DESIGN section 9)."""
 
 from __future__ import annotations
 
