@@ -1,0 +1,81 @@
+"""The command line: one file per command, imported only when that command runs.
+
+Results go to stdout, messages to stderr. Exit codes: 0 nothing critical, 1 a critical alert fired (or a check failed),
+2 bad usage, input or pack.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from rltriage import __version__
+from rltriage.rules.errors import RltriageError
+
+COMMANDS = {
+    "check": ("checks", "run the invariants of a trainer on one batch"),
+    "profiles": ("profiles", "which framework names map to which metrics"),
+    "replay": ("replay", "evaluate the rules over logs that exist"),
+    "rules": ("rules", "check, list, explain and test rule packs"),
+    "train": ("train", "train the reference agent, watched, with a fault of your choice"),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands' names and one-line helps; imports a command's module only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"rltriage.cli.{COMMANDS[name][0]}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else " `rltriage --help` lists the commands."
+            raise click.UsageError(f"there is no command '{args[0]}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rltriage")
+def root() -> None:
+    """Watch reinforcement-learning runs: which fault a metric betrays, and which test to run first."""
+
+
+def main() -> None:
+    """Run the command line; every error of ours is one message on stderr and exit code 2."""
+    try:
+        root.main(prog_name="rltriage", standalone_mode=False)
+        status = 0
+    except click.exceptions.Exit as exit_:
+        status = exit_.exit_code
+    except click.ClickException as error:
+        error.show()
+        status = 2
+    except click.Abort:
+        click.echo("stopped", err=True)
+        status = 130
+    except RltriageError as error:
+        click.echo(str(error), err=True)
+        status = 2
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; writing more would only raise again at shutdown.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    sys.exit(status)

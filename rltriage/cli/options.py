@@ -1,0 +1,58 @@
+"""Options that several commands share, so that they read the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def rules_option(function: F) -> F:
+    """`--rules PACK`, several times: shipped packs by name, or files and folders."""
+    return click.option(
+        "--rules",
+        "packs",
+        multiple=True,
+        metavar="PACK",
+        help="A shipped pack's name, a file or a folder; several add up. Default: triage.",
+    )(function)
+
+
+def config_option(function: F) -> F:
+    """`--config KEY=VALUE`, several times: config facts, canonical or the framework's own keys."""
+    return click.option(
+        "--config", "config", multiple=True, metavar="KEY=VALUE", help="A config fact, e.g. kl_coef=0.04."
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """`--json`: one JSON object a line on stdout."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text.")(function)
+
+
+def fail_on_option(function: F) -> F:
+    """`--fail-on SEVERITY`: the lowest severity that makes the exit code 1."""
+    return click.option(
+        "--fail-on",
+        type=click.Choice(["info", "warning", "critical", "never"]),
+        default="critical",
+        show_default=True,
+        help="The lowest severity of a fired alert that makes the exit code 1.",
+    )(function)
+
+
+def parse_config(items: tuple[str, ...]) -> dict[str, Any]:
+    """KEY=VALUE pairs, values as YAML 1.2 scalars. Raises a usage error that names the item."""
+    from rltriage.rules.facts import parse_fact
+
+    facts: dict[str, Any] = {}
+    for item in items:
+        try:
+            key, value = parse_fact(item)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--config") from error
+        facts[key] = value
+    return facts
