@@ -39,7 +39,7 @@ _HOMES = {
     "load_rules": "rltriage.rules.loader",
     "watch": "rltriage.api",
 }
-__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
