@@ -1,0 +1,84 @@
+"""A condition that held in several of its last evaluations."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rltriage.rules.conditions.base import Check, Condition, Verdict, View
+from rltriage.rules.conditions.logic import Compound
+
+
+class Tally:
+    """The last known verdicts of a condition."""
+
+    __slots__ = ("check", "held", "newest", "row", "view")
+
+    def __init__(self, view: View, check: Check, size: int) -> None:
+        self.view = view
+        self.check = check
+        self.held: deque[bool] = deque(maxlen=size)
+        self.newest: bool | None = None
+        self.row = -1
+
+    def update(self) -> None:
+        """Take this row's verdict; a second record of the same row replaces it."""
+        row = self.view.row_index()
+        if self.row == row and self.newest is not None:
+            self.held.pop()
+        self.row = row
+        self.newest = self.check()
+        if self.newest is not None:
+            self.held.append(self.newest)
+
+    def forget(self) -> None:
+        """The run went back."""
+        self.held.clear()
+        self.newest = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated(Compound):
+    """Holds when a condition held in at least `at_least` of its last `of` known evaluations.
+
+    An evaluation is an observation of its metrics; unknown ones are not counted, and while the newest is unknown the
+    answer is too. Before `of` evaluations the ones so far are counted.
+
+    repeated: {when: {spike: {metric: grad_norm}}, at_least: 2, of: 10}
+    """
+
+    kind: ClassVar[str] = "repeated"
+
+    when: Condition = field(metadata={"help": "the condition counted"})
+    at_least: int = field(default=2, metadata={"help": "evaluations in which it must have held", "minimum": 1})
+    of: int = field(default=5, metadata={"help": "evaluations looked at", "minimum": 1, "maximum": 512})
+
+    def problems(self) -> list[str]:
+        """More than all can never hold."""
+        return ["at_least must be at most of"] if self.at_least > self.of else []
+
+    def parts(self) -> tuple[Condition, ...]:
+        """The condition counted."""
+        return (self.when,)
+
+    def bind(self, view: View) -> Check:
+        """Compile; the history runs the update at every observation, also where a combination would not ask."""
+        tally = self._tally(view)
+        view.each_row(self.when.metrics(), tally.update, tally.forget)
+        held, needed = tally.held, self.at_least
+
+        def check() -> bool | None:
+            return None if tally.newest is None else held.count(True) >= needed
+
+        return check
+
+    def _tally(self, view: View) -> Tally:
+        return view.state(self, lambda: Tally(view, view.check(self.when), self.of))
+
+    def explain(self, view: View) -> Verdict:
+        """How often it held, and why it did or did not at this row."""
+        tally, verdict = self._tally(view), self.when.explain(view)
+        count = tally.held.count(True)
+        reason = f"held in {count} of the last {len(tally.held)} (needs {self.at_least}): {verdict.reason}"
+        return Verdict(view.check(self)(), {**verdict.values, "held": float(count)}, reason)
