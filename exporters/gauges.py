@@ -2,7 +2,8 @@
 
 A training loop calls `publish` once per row, which swaps one snapshot; formatting happens in the scrape, once per changed
 run. A row's metrics become visible together with the alerts that it caused. A metric absent from the newest row is absent
-here too, except `eval_*` and `check_*`, which are measured now and then and keep their last value. Source: DESIGN section 8.
+here too, except `eval_*` and `check_*`, which are measured now and then and keep their last value.
+Source: DESIGN section 8.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _CLOSED = ("resolved", "ended", "superseded")
 
 STEP = Family("rltriage_training_step", "gauge", "Step of the newest row")
 ROWS = Family("rltriage_rows", "counter", "Rows seen")
-LAST_ROW = Family("rltriage_last_row_timestamp_seconds", "gauge", "Unix time of the newest row, or of its arrival if it has none")
+LAST_ROW = Family("rltriage_last_row_timestamp_seconds", "gauge", "Unix time of the newest row, or of its arrival")
 EVALUATED = Family("rltriage_heldout_evaluation_step", "gauge", "Step at which held-out metrics were last measured")
 STATE = Family("rltriage_run_state", "gauge", "1 for the state that the run is in")
 INFO = Family("rltriage_run", "info", "Config facts and profile of the run")
@@ -98,9 +99,9 @@ class _Entry:
 class Gauges:
     """Holds the newest row and the alert state of every run and renders them for Prometheus.
 
-    `metrics` is the catalogue's; rules given in `rules` are shown at 0 before they first fire. Series of an ended run stay for
-    `linger` seconds. At most `max_runs` runs and `max_extra` unmapped names are held; what is refused is counted. `publish`
-    and `end` never raise. `clock` gives the arrival time of rows that carry none, and the age of ended runs.
+    `metrics` is the catalogue's; rules given in `rules` are shown at 0 before they first fire. Series of an ended run
+    stay for `linger` seconds. At most `max_runs` runs and `max_extra` unmapped names are held; what is refused is counted.
+    `publish` and `end` never raise. `clock` gives the arrival time of rows that carry none, and the age of ended runs.
     """
 
     def __init__(
