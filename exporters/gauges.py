@@ -1,0 +1,185 @@
+"""Rows and alert state as Prometheus gauges: cheap to hand over, atomic to read.
+
+A training loop calls `publish` once per row, which swaps one snapshot; formatting happens in the scrape, once per changed
+run. A row's metrics become visible together with the alerts that it caused. A metric absent from the newest row is absent
+here too, except `eval_*` and `check_*`, which are measured now and then and keep their last value.
+Source: DESIGN section 8.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import itertools
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from rltriage.engine.report import StepReport
+from rltriage.engine.rows import Row, Run
+from rltriage.exporters import exposition
+from rltriage.exporters.naming import Family, Names, Series
+from rltriage.exporters.samples import FIRST, LAST, Entry, Lines, Sample
+from rltriage.exporters.state import Alerts, RunState, Snapshot
+from rltriage.rules.model import MetricInfo, Rule
+
+RUNS = Family("rltriage_exporter_runs", "gauge", "Runs that the exporter holds")
+FAILURES = Family("rltriage_exporter_failures", "counter", "Rows or values that the exporter could not handle")
+DROPPED = Family("rltriage_exporter_dropped", "counter", "What was refused to stay bounded, by reason")
+BUILD = Family("rltriage_build", "info", "Version of rltriage")
+
+
+class Gauges:
+    """Holds the newest row and the alert state of every run and renders them for Prometheus.
+
+    `metrics` is the catalogue's; rules given in `rules` are shown at 0 before they first fire. Series of an ended run
+    stay for `linger` seconds. At most `max_runs` runs and `max_extra` unmapped names are held; what is refused is counted.
+    `publish` and `end` never raise. `clock` gives the arrival time of rows that carry none, and the age of ended runs.
+    """
+
+    def __init__(
+        self,
+        metrics: Mapping[str, MetricInfo],
+        rules: Iterable[Rule] = (),
+        *,
+        linger: float = 300.0,
+        max_runs: int = 2000,
+        max_extra: int = 500,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._names = Names(metrics, max_extra)
+        self._quiet = Snapshot(Alerts.quiet(rules))
+        self._linger = linger
+        self._max_runs = max_runs
+        self._clock = clock
+        self._entries: dict[str, Entry] = {}
+        self._admission = threading.Lock()
+        self._rendering = threading.Lock()
+        # A number that no two changes share: a plain += of two threads could bring back one that the cache was made for.
+        self._changes = itertools.count(1)
+        self._change = 0
+        self._cache: dict[tuple[bool, bool], bytes] = {}
+        self._cached_change = -1
+        self._failures = 0
+        self._runs_refused = 0
+
+    def publish(self, run: Run, row: Row | None, report: StepReport, seconds: float = 0.0) -> None:
+        """Take a row and what it changed; `row` is None for a report of the clock alone (overdue, ended).
+
+        `seconds` is what evaluating the rules took. Costs a few microseconds and never raises.
+        """
+        try:
+            entry = self._entries.get(run.id) or self._admit(run)
+            if entry is None:
+                return
+            if run is not entry.run and run != entry.run:  # Other labels or facts: its series are named anew.
+                self._entries[run.id] = entry = Entry(run, entry.snapshot)
+            entry.snapshot = entry.snapshot.after(row, report, seconds, self._clock())
+            self._change = next(self._changes)
+        except Exception:
+            self._failures += 1
+
+    def end(self, run_id: str, state: RunState, now: float) -> None:
+        """Mark a run as `finished`, `crashed` or `stale` at `now` (unix seconds); a later row makes it running again.
+
+        Alerts of a stale run keep their value: nothing has recovered. Otherwise they go to 0.
+        """
+        try:
+            entry = self._entries.get(run_id)
+            if entry is not None:
+                entry.snapshot = entry.snapshot.after_end(state, now)
+                self._change = next(self._changes)
+        except Exception:
+            self._failures += 1
+
+    def render(self, openmetrics: bool = False, gzipped: bool = False) -> bytes:
+        """The exposition: text 0.0.4 or OpenMetrics 1.0.0, plain or gzip level 1; cached until something changes."""
+        with self._rendering:
+            self._forget_ended()
+            change = self._change
+            if change != self._cached_change:
+                self._cache.clear()
+                self._cached_change = change
+            body = self._cache.get((openmetrics, False))
+            if body is None:
+                body = self._cache[openmetrics, False] = exposition.document(self._blocks(), openmetrics)
+            if not gzipped:
+                return body
+            if (openmetrics, True) not in self._cache:
+                self._cache[openmetrics, True] = gzip.compress(body, 1, mtime=0)
+            return self._cache[openmetrics, True]
+
+    def samples(self) -> list[Sample]:
+        """Every sample, for a collector: the same that `render` writes, in no particular order."""
+        with self._rendering:
+            self._forget_ended()
+            entries = list(self._entries.values())
+            found = [sample for entry in entries for sample in entry.samples(entry.snapshot, self._names)]
+            return found + self._own()
+
+    def _admit(self, run: Run) -> Entry | None:
+        with self._admission:
+            if len(self._entries) >= self._max_runs:
+                ended = [entry for entry in self._entries.values() if entry.snapshot.ended is not None]
+                if not ended:
+                    self._runs_refused += 1
+                    return None
+                oldest = min(ended, key=lambda entry: entry.snapshot.ended or 0.0)
+                del self._entries[oldest.run.id]
+            return self._entries.setdefault(run.id, Entry(run, self._quiet))
+
+    def _forget_ended(self) -> None:
+        limit = self._clock() - self._linger
+        for entry in list(self._entries.values()):
+            ended = entry.snapshot.ended
+            if ended is not None and ended < limit:
+                self._entries.pop(entry.run.id, None)
+                self._change = next(self._changes)
+
+    def _blocks(self) -> dict[Family, list[str]]:
+        # Runs whose lines are of the same families are turned into columns at once: most runs log the same metrics.
+        alike: defaultdict[tuple[Family, ...], list[list[str]]] = defaultdict(list)
+        for entry in list(self._entries.values()):
+            families, lines = self._formatted(entry)
+            alike[families].append(lines)
+        families, lines = exposition.lines(self._own())
+        alike[families].append(lines)
+        found: defaultdict[Family, list[str]] = defaultdict(list)
+        for families, rows in alike.items():
+            for family, column in zip(families, zip(*rows, strict=True), strict=True):
+                found[family] += column
+        first = {family: found.pop(family) for family in FIRST if family in found}
+        last = {family: found.pop(family) for family in LAST if family in found}
+        return {**first, **found, **last}
+
+    def _formatted(self, entry: Entry) -> Lines:
+        snapshot = entry.snapshot
+        if entry.rendered is not None and entry.rendered[0] is snapshot:
+            return entry.rendered[1]
+        try:
+            text = exposition.lines(entry.samples(snapshot, self._names))
+        except Exception:
+            self._failures += 1
+            text = (), []
+        entry.rendered = (snapshot, text)
+        return text
+
+    def _own(self) -> list[Sample]:
+        entries = list(self._entries.values())
+        failures = self._failures + sum(entry.not_numbers for entry in entries)
+        dropped = {"collision": len(self._names.collisions), "extra": self._names.over_limit, "run": self._runs_refused}
+        found = [(Series(DROPPED, (("reason", reason),)), float(count)) for reason, count in dropped.items()]
+        found.append((Series(RUNS, ()), float(len(entries))))
+        found.append((Series(FAILURES, ()), float(failures)))
+        found.append((Series(BUILD, (("version", _version()),)), 1.0))
+        return found
+
+
+@functools.cache
+def _version() -> str:
+    try:
+        return version("rltriage")
+    except PackageNotFoundError:
+        return "unknown"
