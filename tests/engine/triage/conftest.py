@@ -86,7 +86,7 @@ def catalogue():
             "regress one log-probability on the other",
             "dump",
             "",
-            decides={"temperature_mismatch": "a slope off 1", "engine_mismatch": "a slope of 1 with scatter"},
+            decides={"a slope off 1": "temperature_mismatch", "a slope of 1 with scatter": "engine_mismatch"},
         ),
     ]
     return Catalogue({entry.id: entry for entry in faults}, {test.id: test for test in tests}, {})
