@@ -10,8 +10,8 @@ from rltriage.rules.model import Fault
 
 
 def impossible(fault: Fault, facts: Mapping[str, Fact]) -> bool:
-    """Whether a known fact excludes the fault: one entry of `excluded_when` whose tests all hold is enough."""
-    return any(
-        name in facts and judge({name: tests}, {name: facts[name].value}).holds is True
-        for name, tests in fault.excluded_when.items()
+    """Whether known facts exclude the fault: `excluded_when` is not empty and each of its tests holds."""
+    return (
+        bool(fault.excluded_when)
+        and judge(fault.excluded_when, {name: fact.value for name, fact in facts.items()}).holds is True
     )
