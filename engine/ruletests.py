@@ -29,6 +29,7 @@ from rltriage.engine.monitor import Monitor
 from rltriage.engine.report import Alert
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.engine.series import parse_series
+from rltriage.engine.triage import Triage
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Catalogue, Problem, RulePack
 from rltriage.rules.yamlmarks import Node, read
@@ -80,7 +81,7 @@ def _run(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> TestR
 def replay_series(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> list[Alert]:
     """Every transition of the test's rows, pending ones left out."""
     facts = {name: Fact(value, "declared", "rule test") for name, value in test.get("config", {}).items()}
-    monitor = Monitor(pack, catalogue, Run("test", facts=facts))
+    monitor = Monitor(Run("test", facts=facts), pack, catalogue, triage=Triage(catalogue, pack))
     reports = [monitor.observe(row) for row in _rows(test)]
     return [alert for report in reports for alert in report.alerts if alert.state != "pending"]
 
