@@ -72,14 +72,15 @@ def watch(
 ) -> Watch:
     """Watch one training run: `with rltriage.watch(...) as run:`, then `run.log(step, {...})` once per step.
 
-    `name` is the run's id and its folder in `directory` (None: nothing is written). `config` are config facts, under canonical
-    names or the framework's own; `profile` says how the metrics are called (`auto` decides by the first rows). `rules` are
-    packs: shipped names, files or folders. `listen` is HOST:PORT or a port of 127.0.0.1 for Prometheus. `on_alert` is called
-    with every alert that fires or closes, in the training thread. `halt_on` sets `run.should_stop` once an alert of that
-    severity fires that no other explains. Alerts from `warning` up are printed on stderr unless `quiet`.
+    `name` is the run's id and its folder in `directory` (None: nothing is written). `config` are config facts, under
+    canonical names or the framework's own; `profile` says how the metrics are called (`auto` decides by the first rows).
+    `rules` are packs: shipped names, files or folders. `listen` is HOST:PORT or a port of 127.0.0.1 for Prometheus.
+    `on_alert` is called with every alert that fires or closes, in the training thread. `halt_on` sets `run.should_stop`
+    once an alert of that severity or above fires that no other explains. Alerts from `warning` up are printed on stderr
+    unless `quiet`.
 
-    Only rank 0 of a distributed job watches; elsewhere the same object does nothing. Raises RltriageError for arguments that
-    cannot be: an unknown profile or severity, a rule pack with mistakes (all of them in one message).
+    Only rank 0 of a distributed job watches; elsewhere the same object does nothing. Raises RltriageError for arguments
+    that cannot be: an unknown profile or severity, a rule pack with mistakes (all of them in one message).
     """
     if halt_on is not None and halt_on not in SEVERITIES:
         raise RltriageError(f"halt_on={halt_on!r} is no severity: write one of {', '.join(SEVERITIES)}")
@@ -148,8 +149,8 @@ class Watch:
     def log(self, step: int | None, metrics: Mapping[str, Any], time: float | None = None) -> StepReport:
         """One step's metrics, under canonical names or the framework's own; returns what they changed.
 
-        Values may be numbers, zero-dimensional arrays or tensors; anything else is left out. `step` None: the metrics say it,
-        or steps are counted. `time` is unix seconds, now by default. Costs well under half a millisecond.
+        Values may be numbers, zero-dimensional arrays or tensors; anything else is left out. `step` None: the metrics say
+        it, or steps are counted. `time` is unix seconds, now by default. Costs well under half a millisecond.
         """
         if not self._active or os.getpid() != self._pid:
             return EMPTY

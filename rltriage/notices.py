@@ -75,5 +75,6 @@ class Notices:
 
 
 def _post(rule: str, fault: str, about: Alert | Incident, text: str) -> Post:
-    tags = {"rule": rule, "fault": fault, "severity": about.severity, "step": str(about.step), "first_test": about.first_test}
+    tags = {"rule": rule, "fault": fault, "severity": about.severity}
+    tags |= {"step": str(about.step), "first_test": about.first_test}
     return Post(f"{about.severity}: {fault} suspected", text, about.severity, about.step, tags)

@@ -1,4 +1,4 @@
-"""`VERL_USE_EXTERNAL_MODULES=rltriage.verl` gives verl the tracking backend `rltriage`; options: `rltriage.verl_backend`."""
+"""`VERL_USE_EXTERNAL_MODULES=rltriage.verl` gives verl the tracking backend `rltriage`, with the default options."""
 
 from rltriage.api import verl_backend
 

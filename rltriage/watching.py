@@ -1,4 +1,4 @@
-"""One watched run: a monitor and where its reports go. Every command and `rltriage.watch` compose a run here and nowhere else."""
+"""One watched run: a monitor and where its reports go. Every command and `rltriage.watch` compose a run here alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Hooks into the training frameworks that people already use: one file each, nothing imported before it is needed.
 
 A hook knows its framework's callbacks, metric rows and configuration, and nothing of what watches them: it writes into a
-`Watched`, which the front door builds (`rltriage.watch`). A hook never raises into training. Source: DESIGN sections 2 and 9.
+`Watched`, which the front door builds (`rltriage.watch`). A hook never raises into training. Source: DESIGN section 2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Watched(Protocol):
         ...
 
     def declare(self, config: Mapping[str, Any], profile: str | None = None) -> None:
-        """The run's configuration, keys canonical or the framework's own, and the profile that reads them; before any row."""
+        """The run's configuration, keys canonical or the framework's own, and the profile that reads them."""
         ...
 
     def log(self, step: int | None, metrics: Mapping[str, Any]) -> object:

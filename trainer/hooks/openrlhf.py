@@ -1,9 +1,9 @@
 """OpenRLHF: rows are taken where its trainer hands them to W&B or TensorBoard.
 
 OpenRLHF has no callbacks. Its PPO trainer is a Ray actor that writes through `WandbLogger` and `TensorboardLogger` of
-`openrlhf.utils.logging_utils`, so one of the two must be on, and the classes must be taught in the actor's own process: Ray's
-`worker_process_setup_hook` runs a function by name there. What it cannot know: with no logger configured OpenRLHF logs
-nothing; it offers no way to stop. Checked against OpenRLHF 0.11.2. Source: issue 5.
+`openrlhf.utils.logging_utils`, so one of the two must be on, and the classes must be taught in the actor's own process:
+Ray's `worker_process_setup_hook` runs a function by name there. What it cannot know: with no logger configured OpenRLHF
+logs nothing; it offers no way to stop. Checked against OpenRLHF 0.11.2. Source: issue 5.
 """
 
 from __future__ import annotations

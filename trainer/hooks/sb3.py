@@ -87,7 +87,8 @@ def callback(run: Watched, *, halting: bool = False) -> Any:
                 formats.remove(self.rows)
             last = {name: value for name, value in self.logger.name_to_value.items() if name.startswith("train/")}
             if last:
-                run.log(self.num_timesteps, last)
+                # The row of `num_timesteps` exists and holds the update before this one.
+                run.log(self.num_timesteps + 1, last)
             run.close()
 
     return RltriageCallback()

@@ -25,7 +25,7 @@ _WRITERS = (("torch.utils.tensorboard.writer", "SummaryWriter"), ("tensorboardX.
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One alert as a tracker shows it. `severity` is info, warning or critical; `tags` are short facts of the run (MLflow)."""
+    """One alert as a tracker shows it. `severity` is info, warning or critical; `tags` are for trackers that tag runs."""
 
     title: str
     text: str
@@ -35,7 +35,7 @@ class Post:
 
 
 class Trackers:
-    """Posts to every active tracker, in order, without making the caller wait. `failures` counts posts that did not arrive."""
+    """Posts to every active tracker, in order, and never makes the caller wait. `failures` counts what did not arrive."""
 
     def __init__(self, modules: Mapping[str, Any] = sys.modules) -> None:
         self.failures = 0
@@ -131,7 +131,7 @@ def _tensorboard(post: Post, modules: Mapping[str, Any]) -> Callable[[], None] |
         return None
 
     def deliver() -> None:
-        # TensorBoard has no current writer. Its open writers are found among all objects: some 30 ms, once per alert, in our thread.
+        # TensorBoard has no current writer: open ones are found among all objects, once per alert, in our thread.
         for thing in gc.get_objects():
             if issubclass(type(thing), kinds) and getattr(thing, "file_writer", None) is not None:
                 thing.add_text("rltriage/alert", "".join(f"    {line}\n" for line in post.text.splitlines()), post.step)

@@ -88,8 +88,8 @@ def _plain(value: Any) -> Any:
 def callback(run: Watched, *, halting: bool = False) -> Any:
     """A `transformers.TrainerCallback` that logs into `run`; with `halting`, training stops when `run.should_stop`.
 
-    Rows come from the main process only. With several processes and `halting`, one flag is exchanged per logged row, because
-    all of them must stop at the same step. Raises ImportError where transformers is missing.
+    Rows come from the main process only. With several processes and `halting`, one flag is exchanged per logged row,
+    because all of them must stop at the same step. Raises ImportError where transformers is missing.
     """
     from transformers import TrainerCallback
 

@@ -1,8 +1,8 @@
 """verl: a tracking backend called `rltriage`, for `trainer.logger=["console","rltriage"]`.
 
-verl has no registry of backends; a module named in `VERL_USE_EXTERNAL_MODULES` may extend its `Tracking`, and no user code is
-touched. `Tracking` lives on the driver, so rows arrive once per step. What it cannot know: verl offers no way to stop a run
-from a backend, and its metrics hold neither ratio extremes nor a log-probability gap (only a probability difference).
+verl has no registry of backends; a module named in `VERL_USE_EXTERNAL_MODULES` may extend its `Tracking`, and no user code
+is touched. `Tracking` lives on the driver, so rows arrive once per step. What it cannot know: verl offers no way to stop a
+run from a backend, and its metrics hold neither ratio extremes nor a log-probability gap (only a probability difference).
 Checked against verl 0.9.1. Source: issue 5, `research/hooks.md`.
 """
 
@@ -74,10 +74,10 @@ def install(tracking: Any, watch: Callable[[str], Watched]) -> None:
 
     @functools.wraps(start)
     def init(
-        self: Any, project_name: str, experiment_name: str, default_backend: Any = "console", config: Any = None, **more: Any
+        self: Any, project_name: str, experiment_name: str, default_backend: Any = "console", config: Any = None
     ) -> None:
         backends = [default_backend] if isinstance(default_backend, str) else list(default_backend)
-        start(self, project_name, experiment_name, [name for name in backends if name != BACKEND], config, **more)
+        start(self, project_name, experiment_name, [name for name in backends if name != BACKEND], config)
         if BACKEND in backends:
             self.logger[BACKEND] = _open(watch, project_name, experiment_name, config)
 

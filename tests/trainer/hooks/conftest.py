@@ -43,11 +43,11 @@ def rows() -> Rows:
 
 @pytest.fixture(scope="session")
 def tiny_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a random Qwen2 of 2 layers and its tokenizer: 32 words, one of them ends a completion."""
+    """A folder with a random Llama of 2 layers and its tokenizer: 32 words, one of them ends a completion."""
     pytest.importorskip("trl", reason="trl is not installed")
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -58,7 +58,7 @@ def tiny_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer_object=words, pad_token="<pad>", eos_token="<eos>", unk_token="<pad>", padding_side="left"
     )
     tokenizer.save_pretrained(folder)
-    shape = Qwen2Config(
+    shape = LlamaConfig(
         vocab_size=len(WORDS),
         hidden_size=32,
         intermediate_size=64,
@@ -71,7 +71,7 @@ def tiny_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bos_token_id=None,
         tie_word_embeddings=False,
     )
-    Qwen2ForCausalLM(shape).save_pretrained(folder)
+    LlamaForCausalLM(shape).save_pretrained(folder)
     return folder
 
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from rltriage.trainer.hooks import openrlhf
 
 ARGS = SimpleNamespace(
@@ -49,7 +48,10 @@ def test_rows_arrive_once_where_both_loggers_are_on(loggers: Any, rows: Any) -> 
         logger.log_train(5, {"policy_loss": 0.5, "generated_samples": None})
         logger.log_eval(5, {"eval_maths_pass1": 0.25})
         logger.close()
-    assert rows.rows == [(5, {"train/policy_loss": 0.5, "train/generated_samples": None}), (5, {"eval/eval_maths_pass1": 0.25})]
+    assert rows.rows == [
+        (5, {"train/policy_loss": 0.5, "train/generated_samples": None}),
+        (5, {"eval/eval_maths_pass1": 0.25}),
+    ]
     assert len(wandb.lines) == len(tensorboard.lines) == 2 and not wandb.open and not tensorboard.open
     assert rows.closed == ["finished"]
 

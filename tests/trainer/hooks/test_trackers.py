@@ -1,4 +1,4 @@
-"""Alerts in the trackers that are active in the process. Stand-ins have the calls of wandb 0.31, trackio 0.43, mlflow 3.17."""
+"""Alerts in the trackers that are active in the process. Stand-ins: the calls of wandb 0.31, trackio 0.43, mlflow 3.17."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from rltriage.trainer.hooks.trackers import Post, Trackers
 
 POST = Post("critical: mask_shift suspected", "seen\n  since step 3", "critical", 3, {"fault": "mask_shift", "step": "3"})

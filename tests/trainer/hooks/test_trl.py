@@ -6,12 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from rltriage.trainer.hooks import trl
 
 
 def test_rows_and_configuration_of_a_run_reach_the_watch(grpo: Any, rows: Any) -> None:
-    """Every logged row arrives with the trainer's step, the configuration before the first, the end once, no summary row."""
+    """Every logged row arrives with the trainer's step, the configuration before it, the end once, no summary row."""
     grpo([trl.callback(rows)], max_steps=4, num_iterations=2, beta=0.04, warmup_steps=0.5).train()
     assert [step for step, _ in rows.rows] == [1, 2, 3, 4]
     assert {"loss", "grad_norm", "learning_rate", "kl", "reward"} <= rows.rows[0][1].keys()
