@@ -6,13 +6,12 @@ import json
 import os
 
 from rltriage.engine.sources.base import BadLine, Source, SourceStats
-from rltriage.engine.sources.console import Console
-from rltriage.engine.sources.dict_lines import DictLines
+from rltriage.engine.sources.console_log import Console
+from rltriage.engine.sources.csv_table import CsvLines, delimiter_of
 from rltriage.engine.sources.json_document import JsonDocument, load_document, rows_of
 from rltriage.engine.sources.jsonl import JsonLines
 from rltriage.engine.sources.lines import LineSource
 from rltriage.engine.sources.run_directory import RunDirectorySource
-from rltriage.engine.sources.verl_console import VerlConsole
 from rltriage.rules.errors import SourceError
 
 __all__ = ["BadLine", "Source", "SourceStats", "open_source"]
@@ -30,7 +29,7 @@ def open_source(path: str) -> Source:
     if _is_binary(sample):
         raise SourceError(f"{path}: binary data, not a log of rows")
     text = sample.decode("utf-8-sig", "replace")
-    return _json(path, text, whole) or _console(path)
+    return _structured(path, text, whole) or _console(path)
 
 
 def _sample(path: str) -> tuple[bytes, bool]:
@@ -49,8 +48,8 @@ def _is_binary(sample: bytes) -> bool:
     return b"\x00" in head or head.decode("utf-8", "replace").count("�") > len(head) / 10
 
 
-def _json(path: str, text: str, whole: bool) -> Source | None:
-    """JSON Lines if most of the first lines are objects, else a JSON document if the text starts like one."""
+def _structured(path: str, text: str, whole: bool) -> Source | None:
+    """JSON Lines if most of the first lines are objects, a JSON document if the text starts like one, or a CSV table."""
     lines = [line for line in text.split("\n")[:50] if line.strip()]
     complete = lines if whole or len(lines) < 2 else lines[:-1]
     objects = sum(_is_object(line) for line in complete[:20])
@@ -61,6 +60,10 @@ def _json(path: str, text: str, whole: bool) -> Source | None:
     if objects and objects >= len(complete[:20]) / 2:
         stats = SourceStats()
         return LineSource(path, "jsonl", JsonLines(stats), stats)
+    delimiter = delimiter_of(complete)
+    if delimiter is not None:
+        stats = SourceStats()
+        return LineSource(path, "csv", CsvLines(stats, delimiter), stats)
     return None
 
 
@@ -82,7 +85,7 @@ def _console(path: str) -> Source:
     """A console log, if some line of it is a row."""
     for last in (False, True):
         stats = SourceStats()
-        console = Console(stats, [("verl console", VerlConsole(stats)), ("dict lines", DictLines(stats))])
+        console = Console(stats)
         source = LineSource(path, "console", console, stats)
         if last:
             return source

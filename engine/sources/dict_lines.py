@@ -15,6 +15,7 @@ from rltriage.engine.sources.console import is_metric_name
 
 _OPEN = re.compile(r"\{\s*['\"]")
 _AXIS = re.compile(r"\b(?:step|rollout|iteration|iter|eval)\s*[:#]?\s*(\d+)\s*:?\s*$", re.IGNORECASE)
+_PAIRED = re.compile(r"[A-Za-z]\w*\s*[:=]\s*[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?[\s,;|].*[A-Za-z]\w*\s*[:=]\s*$")
 _CALL = re.compile(r"(?<=[:\s,\[(])(?:[A-Za-z_][\w.]*)\(([^()\[\]{}'\"]*)(?:,[^()]*)?\)")
 _BARE = re.compile(r"(?<=[:\s,\[(])([+-]?)(nan|inf|NaN|Infinity)\b(?!['\"])")
 
@@ -28,6 +29,8 @@ class DictLines:
     def feed(self, number: int, line: str) -> Iterable[Record] | None:
         start = _OPEN.search(line)
         if start is None:
+            return None
+        if _PAIRED.search(line[: start.start()]):
             return None
         text = line[start.start() :]
         values = parse_dict(text)
@@ -52,7 +55,7 @@ class DictLines:
 
 def parse_dict(text: str) -> dict[str, Any] | None:
     """The dict at the start of a text, with bare nan/inf and calls such as `np.float64(0.1)`; None if broken."""
-    end = _closing(text)
+    end = closing(text)
     if end < 0:
         return None
     text = text[:end]
@@ -68,7 +71,7 @@ def parse_dict(text: str) -> dict[str, Any] | None:
     return {str(k): v for k, v in value.items()} if isinstance(value, dict) else None
 
 
-def _closing(text: str) -> int:
+def closing(text: str) -> int:
     """The end of the braces that open at the start, quotes respected; -1 if they never close."""
     depth, quote, escaped = 0, "", False
     for index, char in enumerate(text):

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from rltriage.engine.rows import Record
 from rltriage.engine.sources import open_source
 from rltriage.engine.sources.base import SourceStats, flatten, to_float, to_step
-from rltriage.engine.sources.console import Console, clean
+from rltriage.engine.sources.console import clean
+from rltriage.engine.sources.console_log import Console
 from rltriage.engine.sources.dict_lines import DictLines, parse_dict
 from rltriage.engine.sources.jsonl import JsonLines
 from rltriage.engine.sources.lines import LineSource
 from rltriage.engine.sources.tail import MAX_LINE, Tail
-from rltriage.engine.sources.verl_console import VerlConsole
 from rltriage.rules.errors import SourceError
 
 
@@ -216,7 +216,7 @@ VERL = "step:3 - actor/pg_loss:-0.25 - actor/ppo_kl:np.float64(1e-05) - val-core
 
 def verl(*lines: str) -> tuple[list[Record], SourceStats]:
     stats = SourceStats()
-    console = Console(stats, [("verl", VerlConsole(stats)), ("dict", DictLines(stats))])
+    console = Console(stats)
     records = [record for number, line in enumerate(lines, 1) for record in console.feed(number, line) or ()]
     return records + list(console.flush()), stats
 
