@@ -10,16 +10,16 @@ from rltriage.rules.model import Fault
 
 CHECKS: tuple[str, ...] = (
     "mask_is_policy_tokens",
-    "sampler_logp_equals_trainer",
-    "ratio_is_one_before_step",
+    "sampler_equals_trainer",
+    "ratio_one_before_step",
     "group_advantage_mean_zero",
     "loss_invariant_to_padding",
     "accumulated_equals_one_pass",
     "old_logp_frozen",
-    "update_follows_advantage_sign",
+    "update_follows_advantage",
     "kl_ref_positive_after_step",
-    "zero_advantage_zero_gradient",
-    "groups_share_a_prompt",
+    "no_advantage_no_gradient",
+    "advantages_match_groups",
 )
 """The invariants' ids in the order of their numbers, 1 to 11; a row carries each as `check_<id>` (1 passed, 0 failed)."""
 

@@ -42,17 +42,17 @@ def symptom(rule: Rule) -> Symptom | None:
 
 def _first_leaf(condition: Any) -> Any:
     """The first condition that is no combination of others, in the order of the file."""
-    for name in ("all", "any", "of", "conditions", "when", "condition"):
-        inner = getattr(condition, name, None) or getattr(condition, f"{name}_", None)
-        if isinstance(inner, tuple) and inner and hasattr(inner[0], "metrics"):
-            return _first_leaf(inner[0])
-        if hasattr(inner, "metrics"):
-            return _first_leaf(inner)
+    if dataclasses.is_dataclass(condition):
+        for field in dataclasses.fields(condition):
+            inner = getattr(condition, field.name)
+            first = inner[0] if isinstance(inner, tuple) and inner else inner
+            if hasattr(first, "metrics") and hasattr(first, "bind") and hasattr(first, "kind"):
+                return _first_leaf(first)
     return condition
 
 
 def _leading_metric(leaf: Any) -> str | None:
-    for name in ("metric", "falls", "falling", "grows", "left", "numerator", "metrics_"):
+    for name in ("metric", "falling", "left", "training", "total"):
         value = getattr(leaf, name, None)
         if isinstance(value, str):
             return value
@@ -65,12 +65,14 @@ def _leading_metric(leaf: Any) -> str | None:
 def _direction(leaf: Any) -> str | None:
     """Read from the parameters that are set: a limit `above` is a metric that went up."""
     fields = {field.name: getattr(leaf, field.name) for field in dataclasses.fields(leaf)}
-    if fields.get("falls") or fields.get("falling"):
+    if "falling" in fields:
         return "down"
-    if fields.get("equals") == 0:
+    equals = fields.get("equals")
+    if equals is not None and getattr(equals, "value", equals) == 0:
         return "zero"
-    stated = fields.get("direction")
+    stated = fields.get("direction") or {"above": "up", "below": "down"}.get(fields.get("side") or "")
     if stated in ("up", "down"):
         return str(stated)
-    up, down = fields.get("above") is not None, fields.get("below") is not None
+    up = any(fields.get(name) is not None for name in ("above", "at_least", "floor"))
+    down = any(fields.get(name) is not None for name in ("below", "at_most"))
     return None if up == down else ("up" if up else "down")

@@ -48,8 +48,8 @@ def fault(name, number=None, checks=(), explains=(), **more):
 
 MASK, SAMPLER, RATIO, PADDING = (
     "mask_is_policy_tokens",
-    "sampler_logp_equals_trainer",
-    "ratio_is_one_before_step",
+    "sampler_equals_trainer",
+    "ratio_one_before_step",
     "loss_invariant_to_padding",
 )
 
@@ -67,8 +67,8 @@ def catalogue():
             first_test="check_mask",
         ),
         fault("stale_old_logp", 2, ("old_logp_frozen",), excluded_when={"updates_per_batch": {"below": 2}}),
-        fault("entropy_collapse", 3, ("zero_advantage_zero_gradient",)),
-        fault("sign_flip", 5, ("update_follows_advantage_sign",)),
+        fault("entropy_collapse", 3, ("no_advantage_no_gradient",)),
+        fault("sign_flip", 5, ("update_follows_advantage",)),
         fault("lr_too_high", 7, excluded_when={"lr": {"equals": 0}}),
         fault("accum_norm", 8, ("accumulated_equals_one_pass",)),
         fault("temperature_mismatch", 9, (SAMPLER, RATIO)),
@@ -86,7 +86,7 @@ def catalogue():
             "regress one log-probability on the other",
             "dump",
             "",
-            decides={"temperature_mismatch": "a slope off 1", "engine_mismatch": "a slope of 1 with scatter"},
+            decides={"a slope off 1": "temperature_mismatch", "a slope of 1 with scatter": "engine_mismatch"},
         ),
     ]
     return Catalogue({entry.id: entry for entry in faults}, {test.id: test for test in tests}, {})

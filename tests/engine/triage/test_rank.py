@@ -53,7 +53,7 @@ def test_config_facts_exclude_faults(catalogue, alert):
 
 def test_failed_invariants_outweigh_the_dashboard(catalogue, alert):
     """What the checks decode leads, however strongly a metric speaks for another fault."""
-    decoding = Decoding(frozenset({"update_follows_advantage_sign"}), frozenset(), (("sign_flip",),))
+    decoding = Decoding(frozenset({"update_follows_advantage"}), frozenset(), (("sign_flip",),))
     assert names(ranking(catalogue, [alert("gap", {"mask_shift": 0.9})], decoding=decoding)) == ["sign_flip", "mask_shift"]
 
 

@@ -18,7 +18,7 @@ def triage(catalogue, pack):
     conditions = {
         "gap": Level("logp_gap", above=1e-4),
         "grad": Both((Level("grad_norm", above=1.0), Level("reward", below=0.1))),
-        "sign": Level("check_update_follows_advantage_sign", equals=0),
+        "sign": Level("check_update_follows_advantage", equals=0),
     }
     return Triage(catalogue, pack(**conditions))
 
@@ -42,7 +42,7 @@ def test_it_is_emitted_only_when_the_first_two_suspects_change(triage, alert):
     _, first = feed(triage, [gap], 0)
     assert feed(triage, [gap], 1)[1] is None
     sign = alert("sign", {"sign_flip": 0.9}, since=2)
-    _, second = feed(triage, [gap, grad, sign], 2, check_update_follows_advantage_sign=0.0)
+    _, second = feed(triage, [gap, grad, sign], 2, check_update_follows_advantage=0.0)
     assert second.suspects[0].fault == "sign_flip" and second.id == first.id
     assert "gap" in second.unexplained
 
@@ -100,7 +100,7 @@ def test_a_rule_without_suspects_gives_an_incident_that_says_so(triage, alert):
 
 def test_checks_of_row_0_still_count_later_and_go_with_a_restart(triage, alert):
     """Invariants run once at the start; a step back to the start forgets them."""
-    feed(triage, [], 0, check_update_follows_advantage_sign=0.0)
+    feed(triage, [], 0, check_update_follows_advantage=0.0)
     _, later = feed(triage, [alert("grad", {"lr_too_high": 0.6}, since=5)], 5)
     assert later.suspects[0].fault == "sign_flip"
     feed(triage, [], 0)
