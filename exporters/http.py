@@ -1,0 +1,282 @@
+"""The live endpoint: `/metrics`, `/-/healthy`, `/-/ready` and a small page at `/`, on 127.0.0.1 unless told otherwise.
+
+The standard library's threading server: one thread a connection, at most MAX_CONNECTIONS of them, each with a time limit, so
+that no client can hold up the training process. TLS and basic authentication as Prometheus exporters have them, except that
+the password is given (from the environment or a file) and not its bcrypt hash, which would need one more dependency.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import logging
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from rltriage.exporters import exposition
+from rltriage.exporters.gauges import Gauges
+from rltriage.rules.errors import DeliveryError
+
+MAX_CONNECTIONS = 32
+TIMEOUT = 30.0
+"""Seconds that a connection may be idle or a request may take to arrive; above the usual scrape interval of 15 s."""
+
+_log = logging.getLogger("rltriage.http")
+_PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>rltriage</title>
+<body style="font: 16px/1.5 system-ui; max-width: 40em; margin: 3em auto"><h1>rltriage</h1>
+<ul><li><a href="metrics">Metrics</a>: newest row and alert state of every run, for Prometheus</li>
+<li><a href="-/healthy">Healthy</a>: the process answers</li><li><a href="-/ready">Ready</a>: it takes rows</li></ul></body></html>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """How the endpoint is protected: PEM files for TLS, and user names with their passwords for basic authentication."""
+
+    cert_file: str = ""
+    key_file: str = ""
+    users: Mapping[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"Web(cert_file={self.cert_file!r}, key_file={self.key_file!r}, users={sorted(self.users or {})})"
+
+
+class Server:
+    """A running endpoint. `url` is where it answers; `close` stops it and waits for its accepting thread."""
+
+    def __init__(self, server: _Server) -> None:
+        self._server = server
+        host, port = server.server_address[:2]
+        scheme = "https" if server.tls else "http"
+        name = str(host)
+        self.url = f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
+        self._thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="rltriage-http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and free the port. Closing twice does nothing."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=5)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def serve_metrics(
+    gauges: Gauges,
+    listen: str = "127.0.0.1:0",
+    *,
+    web: Web | None = None,
+    insecure: bool = False,
+    ready: Callable[[], bool] = lambda: True,
+) -> Server:
+    """Serve `gauges` at `HOST:PORT` (port 0 takes a free one) in daemon threads.
+
+    Raises DeliveryError when the address is malformed, in use or not local without TLS and authentication (unless
+    `insecure`), or when the certificate cannot be read.
+    """
+    host, port = _address(listen)
+    web = web or Web()
+    if not insecure and not _local(host) and not (web.cert_file and web.users):
+        raise DeliveryError(
+            f"{listen} can be reached from other machines without TLS and authentication: "
+            "listen on 127.0.0.1, configure both, or pass --insecure"
+        )
+    tls = _context(web)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        server = _Server(family, (host, port), gauges, ready, web.users or {}, tls)
+    except OSError as error:
+        raise DeliveryError(f"cannot listen on {listen}: {error.strerror or error}; choose another port, or 0 for a free one") from None
+    return Server(server)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = MAX_CONNECTIONS
+
+    def __init__(
+        self,
+        family: socket.AddressFamily,
+        address: tuple[str, int],
+        gauges: Gauges,
+        ready: Callable[[], bool],
+        users: Mapping[str, str],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.address_family = family
+        self.gauges, self.ready, self.users, self.tls = gauges, ready, users, tls
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own looks up the host's full name, which can take seconds without a name server.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._slots.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._slots.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        # The handshake belongs to the connection's own thread: in the accepting one, a silent client would block all.
+        request.settimeout(TIMEOUT)
+        if self.tls is not None:
+            with self.tls.wrap_socket(request, server_side=True) as wrapped:
+                super().finish_request(wrapped, client_address)
+        else:
+            super().finish_request(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        _log.debug("a connection broke off", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    server_version = "rltriage"
+    sys_version = ""
+    timeout = TIMEOUT
+
+    def do_GET(self) -> None:
+        route = {"/metrics": self._metrics, "/": self._page, "/-/healthy": self._healthy, "/-/ready": self._ready}
+        path = self.path.partition("?")[0]
+        if not self._allowed():
+            self._send(HTTPStatus.UNAUTHORIZED, b"authentication needed\n", **{"WWW-Authenticate": 'Basic realm="rltriage"'})
+        elif path not in route:
+            self._send(HTTPStatus.NOT_FOUND, b"nothing here: try /metrics\n")
+        else:
+            route[path]()
+
+    do_HEAD = do_GET
+
+    def _metrics(self) -> None:
+        openmetrics = _accepts_openmetrics(self.headers.get("Accept", ""))
+        gzipped = _accepts_gzip(self.headers.get("Accept-Encoding", ""))
+        try:
+            body = self.server.gauges.render(openmetrics, gzipped)
+        except Exception:
+            _log.exception("could not render the metrics")
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, b"could not render the metrics: see the log\n")
+            return
+        headers = {"Vary": "Accept, Accept-Encoding"} | ({"Content-Encoding": "gzip"} if gzipped else {})
+        self._send(HTTPStatus.OK, body, exposition.OPENMETRICS if openmetrics else exposition.TEXT, **headers)
+
+    def _page(self) -> None:
+        self._send(HTTPStatus.OK, _PAGE, "text/html; charset=utf-8")
+
+    def _healthy(self) -> None:
+        self._send(HTTPStatus.OK, b"healthy\n")
+
+    def _ready(self) -> None:
+        if self.server.ready():
+            self._send(HTTPStatus.OK, b"ready\n")
+        else:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"not ready\n")
+
+    def _allowed(self) -> bool:
+        users = self.server.users
+        if not users:
+            return True
+        scheme, _, encoded = self.headers.get("Authorization", "").partition(" ")
+        try:
+            user, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+        # An unknown user costs the same comparison as a known one.
+        right = hmac.compare_digest(users.get(user, "").encode(), password.encode())
+        return scheme.lower() == "basic" and user in users and right
+
+    def _send(self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _log.debug(format, *args)
+
+
+def _accepts_openmetrics(accept: str) -> bool:
+    """Whether the header names OpenMetrics 1.0.0 and does not prefer plain text."""
+    weights = {"open": 0.0, "text": 0.0}
+    for entry in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in entry.split(";"))
+        given = dict(parameter.partition("=")[::2] for parameter in parameters)
+        weight = _weight(given.get("q", "1"))
+        if kind == "application/openmetrics-text" and given.get("version", "").strip('"') == "1.0.0":
+            weights["open"] = max(weights["open"], weight)
+        elif kind == "text/plain":
+            weights["text"] = max(weights["text"], weight)
+    return weights["open"] > 0 and weights["open"] >= weights["text"]
+
+
+def _accepts_gzip(accept: str) -> bool:
+    for entry in accept.split(","):
+        coding, _, parameter = entry.strip().lower().partition(";")
+        if coding.strip() in ("gzip", "*"):
+            return _weight(parameter.strip().removeprefix("q=") or "1") > 0
+    return False
+
+
+def _weight(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _address(listen: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]]*)):(\d{1,5})", listen)
+    if match is None or int(match[3]) > 65535:
+        raise DeliveryError(f"{listen!r} is no address to listen on: write HOST:PORT, as in 127.0.0.1:9464")
+    return match[1] or match[2] or "0.0.0.0", int(match[3])
+
+
+def _local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _context(web: Web) -> ssl.SSLContext | None:
+    if not web.cert_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(web.cert_file, web.key_file or None)
+    except OSError as error:
+        raise DeliveryError(f"cannot use the certificate {web.cert_file} with its key: {error}; give two PEM files that match") from None
+    return context

@@ -1,0 +1,191 @@
+"""Alerts and incidents as people read them, the same block in the terminal, in annotations and in chat.
+
+The heading names severity, fault and confidence; under it follow, in the order in which somebody on call needs them, what is
+seen, since when, what to run first, what else it could be. Nothing in a block depends on colour. Source: DESIGN section 4.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rltriage.engine.report import Alert, Incident, Suspect
+from rltriage.exporters.jsonlines import test_command
+from rltriage.rules.model import Catalogue
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_LABEL = 11
+_SHOWN_VALUES = 6
+_COLOURS = {"critical": "bold white on red", "warning": "bold black on yellow", "info": "bold black on cyan"}
+_CLOSED_COLOUR = "bold black on green"
+_STYLES = {"label": "dim", "plain": "", "strong": "bold", "command": "bold cyan", "note": "italic"}
+_OPEN = ("firing", "pending", "flapping", "stale")
+Style = Literal["plain", "strong", "command", "note"]
+
+
+class _Part(NamedTuple):
+    """One labelled paragraph of a block. Commands are never wrapped: they are there to be copied."""
+
+    label: str
+    text: str
+    style: Style = "plain"
+
+
+class _Block(NamedTuple):
+    badge: str
+    colour: str
+    heading: str
+    parts: tuple[_Part, ...]
+
+
+def alert_text(alert: Alert, catalogue: Catalogue, width: int = 80) -> str:
+    """An alert at a transition as plain text of at most `width` columns (commands may be longer), without a final newline."""
+    return "\n".join("".join(text for text, _ in line) for line in _lines(_alert_block(alert, catalogue), width))
+
+
+def incident_text(incident: Incident, catalogue: Catalogue, width: int = 80) -> str:
+    """What is wrong with a run, in the same form."""
+    return "\n".join("".join(text for text, _ in line) for line in _lines(_incident_block(incident, catalogue), width))
+
+
+def alert_rich(alert: Alert, catalogue: Catalogue, width: int = 80) -> Text:
+    """The same words for a rich console, which drops the colours where they do not belong."""
+    return _rich(_alert_block(alert, catalogue), width)
+
+
+def incident_rich(incident: Incident, catalogue: Catalogue, width: int = 80) -> Text:
+    """The same words as `incident_text` for a rich console."""
+    return _rich(_incident_block(incident, catalogue), width)
+
+
+def suspect_text(suspect: Suspect) -> str:
+    """`mask_shift (fault 1), 93 %`: the id that the commands take, the chapter's number, the confidence."""
+    number = f" (fault {suspect.number})" if suspect.number is not None else ""
+    return f"{suspect.fault}{number}, {percent(suspect.score)}"
+
+
+def percent(share: float) -> str:
+    """A probability in whole percent; what rounds to none or all is said as such."""
+    if 0 < share < 0.005:
+        return "< 1 %"
+    return f"{share:.0%}".replace("%", " %")
+
+
+def _alert_block(alert: Alert, catalogue: Catalogue) -> _Block:
+    place = f"{alert.run}, step {alert.step}: "
+    if alert.state not in _OPEN:
+        return _Block(alert.state.upper(), _CLOSED_COLOUR, place + alert.rule, tuple(_closed_parts(alert)))
+    badge = alert.severity if alert.state == "firing" else f"{alert.severity}, {alert.state}"
+    heading = place + (suspect_text(alert.suspects[0]) if alert.suspects else alert.rule)
+    return _Block(badge.upper(), _COLOURS[alert.severity], heading, tuple(_open_parts(alert, catalogue)))
+
+
+def _open_parts(alert: Alert, catalogue: Catalogue) -> Iterator[_Part]:
+    if alert.suspects and alert.suspects[0].title:
+        yield _Part("it means", alert.suspects[0].title, "strong")
+    yield _Part("seen", _seen(alert))
+    yield _Part("since", f"step {alert.since_step}, rule {alert.rule}")
+    if alert.explained_by:
+        yield _Part("part of", f"{alert.explained_by}, which explains this: follow that alert", "note")
+        return
+    yield from _test_parts("do first", alert.first_test, alert.run, catalogue)
+    yield from _rivals(alert.suspects)
+    if alert.question:
+        yield _Part("tell us", alert.question, "note")
+
+
+def _closed_parts(alert: Alert) -> Iterator[_Part]:
+    yield _Part("was", _seen(alert))
+    yield _Part("since", f"step {alert.since_step}" + (f", suspected {suspect_text(alert.suspects[0])}" if alert.suspects else ""))
+
+
+def _incident_block(incident: Incident, catalogue: Catalogue) -> _Block:
+    suspect = suspect_text(incident.suspects[0]) if incident.suspects else "no suspect stands out"
+    heading = f"{incident.run}, step {incident.step}: {suspect}"
+    badge = f"INCIDENT, {incident.severity.upper()}"
+    return _Block(badge, _COLOURS[incident.severity], heading, tuple(_incident_parts(incident, catalogue)))
+
+
+def _incident_parts(incident: Incident, catalogue: Catalogue) -> Iterator[_Part]:
+    if incident.suspects and incident.suspects[0].title:
+        yield _Part("it means", incident.suspects[0].title, "strong")
+    yield _Part("since", f"step {incident.onset_step}")
+    yield _Part("seen by", ", ".join(incident.rules))
+    yield _Part("the run", _ACTIONS.get(incident.action, incident.action), "strong")
+    yield from _test_parts("do first", incident.first_test, incident.run, catalogue)
+    if incident.best_test != incident.first_test:
+        yield from _test_parts("best test", incident.best_test, incident.run, catalogue)
+    yield from _rivals(incident.suspects)
+    if incident.rivals_told_apart_by:
+        yield _Part("decided by", incident.rivals_told_apart_by)
+    if incident.unexplained:
+        yield _Part("left over", ", ".join(incident.unexplained))
+
+
+def _rivals(suspects: Sequence[Suspect]) -> Iterator[_Part]:
+    if len(suspects) > 1:
+        yield _Part("or it is", "; ".join(suspect_text(suspect) for suspect in suspects[1:4]))
+
+
+_ACTIONS = {
+    "continue": "may continue meanwhile",
+    "stop": "should be stopped: its steps are wasted or harmful",
+    "roll back": "should go back to the last good checkpoint",
+}
+
+
+def _test_parts(label: str, test: str, run: str, catalogue: Catalogue) -> Iterator[_Part]:
+    if not test:
+        return
+    entry = catalogue.first_tests.get(test)
+    yield _Part(label, entry.title if entry is not None else test, "strong")
+    if entry is not None and entry.command:
+        yield _Part("", f"$ {test_command(entry.command, run)}", "command")
+    elif entry is not None and entry.how:
+        yield _Part("", entry.how)
+
+
+def _seen(alert: Alert) -> str:
+    """The summary, then those numbers of the verdict that it does not already hold."""
+    told = {float(text) for text in re.findall(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?", alert.summary)}
+    untold = [
+        f"{name} {value:.4g}"
+        for name, value in alert.values.items()
+        if not any(float(f"{value:.{digits}g}") in told for digits in range(2, 7))
+    ]
+    return f"{alert.summary} ({', '.join(untold[:_SHOWN_VALUES])})" if untold else alert.summary
+
+
+def _lines(block: _Block, width: int) -> Iterator[list[tuple[str, str]]]:
+    """Lines of (text, style); the badge and labels stand in a column of their own."""
+    badge = f" {block.badge} "
+    first, *more = _wrapped(block.heading, width - len(badge) - 1)
+    yield [(badge, block.colour), (" " + first, _STYLES["strong"])]
+    for text in more:
+        yield [(" " * (len(badge) + 1) + text, _STYLES["strong"])]
+    room = width - _LABEL - 2
+    for part in block.parts:
+        texts = [" ".join(part.text.split())] if part.style == "command" else _wrapped(part.text, room)
+        for index, text in enumerate(texts):
+            label = f"  {part.label if index == 0 else '':<{_LABEL}}"
+            yield [(label, _STYLES["label"]), (text, _STYLES[part.style])]
+
+
+def _wrapped(text: str, width: int) -> Sequence[str]:
+    return textwrap.wrap(text, max(width, 20), break_on_hyphens=False) or [""]
+
+
+def _rich(block: _Block, width: int) -> Text:
+    from rich.text import Text
+
+    found = Text()
+    for index, line in enumerate(_lines(block, width)):
+        if index:
+            found.append("\n")
+        for text, style in line:
+            found.append(text, style)
+    return found
