@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from rltriage.engine.report import Alert, Incident
 from rltriage.exporters.delivery.alertmanager import AFTERLIFE_SECONDS, RESEND_SECONDS
 from rltriage.exporters.delivery.base import Outcome, Receiver
-from rltriage.exporters.delivery.message import Message, compose
+from rltriage.exporters.delivery.message import NO_CATALOGUE, Message, compose
 from rltriage.exporters.delivery.outbox import FAR, Entry, Outbox
 from rltriage.rules.model import SEVERITIES, Catalogue, Severity
 
@@ -75,7 +75,7 @@ class Dispatcher:
         outbox: Outbox,
         routes: Iterable[Route] = (),
         *,
-        catalogue: Catalogue | None = None,
+        catalogue: Catalogue = NO_CATALOGUE,
         seed: int | None = None,
     ) -> None:
         self.outbox = outbox

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
+from rltriage.rules.errors import DeliveryError
 
 from rltriage import __version__
 
@@ -95,14 +96,16 @@ class Poster:
                 response.close()
             text = data.decode("utf-8", "replace")
             return Answer(response.status, " ".join(text.split()), _seconds(response.headers.get("Retry-After")))
+        except urllib3.exceptions.NewConnectionError:
+            return Answer(0, f"{host} refused the connection or cannot be found")
         except urllib3.exceptions.ConnectTimeoutError:
             return Answer(0, f"{host} did not accept a connection in time")
         except urllib3.exceptions.ReadTimeoutError:
             return Answer(0, f"{host} did not answer in time")
-        except urllib3.exceptions.NewConnectionError:
-            return Answer(0, f"{host} refused the connection or cannot be found")
         except urllib3.exceptions.SSLError:
             return Answer(0, f"{host}: the TLS handshake failed; set ca_file for a certificate of your own")
+        except DeliveryError as error:  # a secret that is not where it should be
+            return Answer(0, str(error))
         except Exception as error:  # a receiver must never take its flush down; texts of errors may quote the URL
             return Answer(0, f"{host}: {type(error).__name__}")
 

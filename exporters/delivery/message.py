@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rltriage.engine.report import Alert, Incident, State, Suspect
+from rltriage.engine.report import Alert, Incident, State
+from rltriage.exporters.jsonlines import test_command
 from rltriage.exporters.naming import label_value, run_labels
+from rltriage.exporters.text import alert_text, incident_text
 from rltriage.rules.model import Catalogue, Severity
 
 OPEN: frozenset[State] = frozenset({"firing", "flapping", "stale"})
@@ -21,7 +23,7 @@ OPEN: frozenset[State] = frozenset({"firing", "flapping", "stale"})
 CLOSED: frozenset[State] = frozenset({"resolved", "ended", "superseded"})
 MAX_TEXT = 4000
 """Characters of an annotation. Alertmanager bounds nothing, but chat services cut at about this length."""
-SHOWN_SUSPECTS = 3
+NO_CATALOGUE = Catalogue({}, {}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +93,25 @@ def compose(
     alert: Alert,
     now: float,
     *,
-    catalogue: Catalogue | None = None,
+    catalogue: Catalogue = NO_CATALOGUE,
     labels: Mapping[str, str] | None = None,
     incident: Incident | None = None,
 ) -> Message:
     """The message of one transition, seen at `now`. `labels` are the run's own; titles come from `catalogue` if given."""
     identity = identity_labels(alert, {**(labels or {}), **alert.labels})
-    command = first_test_command(alert, catalogue)
+    test = catalogue.first_tests.get(alert.first_test)
     title = _title(alert, catalogue)
-    text = describe(alert, catalogue, incident)
+    text = alert_text(alert, catalogue)
+    if incident is not None and alert.state in OPEN:
+        text = f"{text}\n\n{incident_text(incident, catalogue)}"
     # A trainer's clock may run ahead of ours; an alert that starts in the future would be shown as not started.
     starts = min(now, alert.time) if alert.time is not None else now
     ranking = incident.suspects if incident is not None else alert.suspects
     annotations = {
         "summary": alert.summary or title,
         "description": text,
-        "suspects": _ranking(ranking),
-        "first_test_command": command,
+        "suspects": ", ".join(f"{suspect.fault} {suspect.score:.2f}" for suspect in ranking),
+        "first_test_command": test_command(test.command, alert.run) if test else "",
         "step": str(alert.step),
         "since_step": str(alert.since_step),
         "values": ", ".join(f"{name}={value:g}" for name, value in alert.values.items()),
@@ -122,7 +126,7 @@ def compose(
         severity=alert.severity,
         fault=identity.get("fault", ""),
         title=title,
-        text=text,
+        text=_cut(text),
         starts=starts,
         observed=now,
         step=alert.step,
@@ -154,53 +158,13 @@ def alert_name(rule: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", rule)) or "Rltriage"
 
 
-def first_test_command(alert: Alert, catalogue: Catalogue | None) -> str:
-    """The command that runs the alert's first test, with the run filled in; "" where there is none."""
-    test = catalogue.first_tests.get(alert.first_test) if catalogue else None
-    return test.command.replace("{run}", alert.run) if test else ""
-
-
-def describe(alert: Alert, catalogue: Catalogue | None = None, incident: Incident | None = None) -> str:
-    """The text block: what is seen, since when, the suspect and its rivals, the first test and its command."""
-    lines = [f"{_title(alert, catalogue)}", alert.summary]
-    if alert.values:
-        lines.append("numbers: " + ", ".join(f"{name} = {value:g}" for name, value in alert.values.items()))
-    lines.append(f"run {alert.run}, since step {alert.since_step}, {alert.state} at step {alert.step}")
-    suspects = alert.suspects
-    if suspects:
-        lines.append("suspect: " + _suspect(suspects[0]))
-    if len(suspects) > 1:
-        lines.append("or: " + ", ".join(_suspect(suspect) for suspect in suspects[1:SHOWN_SUSPECTS]))
-    test = catalogue.first_tests.get(alert.first_test) if catalogue else None
-    if alert.first_test:
-        lines.append(f"first test: {test.title if test else alert.first_test}")
-    command = first_test_command(alert, catalogue)
-    if command:
-        lines.append(f"run it: {command}")
-    if alert.question:
-        lines.append(f"to know for certain: {alert.question}")
-    if incident is not None and incident.action != "continue":
-        lines.append(f"meanwhile: {incident.action}")
-    return _cut("\n".join(line for line in lines if line))
-
-
-def _title(alert: Alert, catalogue: Catalogue | None) -> str:
+def _title(alert: Alert, catalogue: Catalogue) -> str:
     if not alert.suspects:
         return f"{alert.severity}: {alert.rule} in {alert.run}"
     suspect = alert.suspects[0]
-    fault = catalogue.faults.get(suspect.fault) if catalogue else None
+    fault = catalogue.faults.get(suspect.fault)
     title = suspect.title or (fault.title if fault else "") or suspect.fault
     return f"{alert.severity}: {title} suspected in {alert.run}"
-
-
-def _suspect(suspect: Suspect) -> str:
-    number = f"fault {suspect.number}, " if suspect.number is not None else ""
-    name = f"{suspect.title} ({number}{suspect.fault})" if suspect.title else f"{number}{suspect.fault}"
-    return f"{name} {suspect.score:.0%}"
-
-
-def _ranking(suspects: Sequence[Suspect]) -> str:
-    return ", ".join(f"{suspect.fault} {suspect.score:.2f}" for suspect in suspects)
 
 
 def _cut(text: str) -> str:

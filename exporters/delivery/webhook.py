@@ -15,14 +15,6 @@ from rltriage.exporters.delivery.base import Outcome, send_halving
 from rltriage.exporters.delivery.http import Answer, Poster
 from rltriage.exporters.delivery.message import Message
 
-PLACEHOLDERS = frozenset(
-    {
-        "alerts", "command", "count", "fault", "first_test", "id", "rule", "run", "runs", "severity", "state", "status",
-        "step", "suspects", "text", "title", "values",
-    }
-)  # fmt: skip
-"""What a template may name. `$alerts`, `$count`, `$runs` and `$step` alone in a text become a list or a number."""
-
 DEFAULT_BODY: Mapping[str, Any] = {
     "format": 1,
     "status": "$status",
@@ -62,7 +54,7 @@ class Webhook:
 
 
 def values(messages: Sequence[Message]) -> dict[str, Any]:
-    """What the placeholders stand for. A notification of several alerts takes its single fields from the worst open one."""
+    """What the placeholders (`rules.config_checks.PLACEHOLDERS`) stand for; single fields are the worst open alert's."""
     lead = leading(messages)
     runs = sorted({message.run for message in messages})
     return {
@@ -123,8 +115,3 @@ def fill(template: Any, found: Mapping[str, Any]) -> Any:
         return found[name]
     plain = {key: ", ".join(map(str, value)) if key == "runs" else value for key, value in found.items()}
     return Template(template).safe_substitute(plain)
-
-
-def unknown_placeholders(template: str) -> list[str]:
-    """Names in a text of a template that stand for nothing, in order."""
-    return [name for name in Template(template).get_identifiers() if name not in PLACEHOLDERS]
