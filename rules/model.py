@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
+Group = Literal["outcome", "behavior", "optimizer", "consistency", "liveness"]
 Tier = Literal["rows", "dump", "trainer"]
 
 
@@ -56,7 +57,7 @@ class Rule:
 
     id: str
     summary: str
-    group: str
+    group: Group
     severity: Severity
     when: Condition
     suspects: Mapping[str, float]
@@ -72,8 +73,8 @@ class Rule:
     why: str = ""
     false_positives: str = ""
     references: tuple[str, ...] = ()
-    mark: Mark | None = None
-    pack: str = ""
+    mark: Mark | None = field(default=None, compare=False)
+    pack: str = field(default="", compare=False)
 
     @property
     def metrics(self) -> frozenset[str]:
@@ -84,11 +85,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RulePack:
-    """Rules in the order of their files, after `extends`, `override` and `disable` have been applied."""
+    """Rules in the order of their files, after `extends`, `override` and `disable` have been applied.
+
+    `catalogue` is the shipped one with what the packs declare themselves; `warnings` are problems that do not stop loading.
+    """
 
     name: str
     rules: tuple[Rule, ...]
     paths: tuple[str, ...] = ()
+    catalogue: Catalogue = field(default_factory=lambda: Catalogue({}, {}, {}))
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

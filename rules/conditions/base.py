@@ -1,13 +1,14 @@
 """What every condition kind is: frozen parameters that bind to a run's history and then answer per row.
 
-A kind is one file of this folder with one frozen dataclass. Its fields are the YAML parameters, its docstring the help text
-with one example; schema, parsing, docs and did-you-mean derive from it. `bind` runs once per run and segment: it asks the
-view for the readers and trackers that it needs (shared between rules) and returns the compiled check.
+A kind is one file of this folder with one frozen dataclass (`logic.py` holds the three Kleene combinators). Its fields are
+the YAML parameters, its docstring the help text with one example; schema, parsing, docs and did-you-mean derive from it.
+`bind` runs once per run and segment: it asks the view for the readers and trackers that it needs (shared between rules) and
+returns the compiled check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -50,6 +51,9 @@ class View(Protocol):
     def last(self, metric: str) -> Reader:
         """The newest observation, or None before the first."""
 
+    def age(self, metric: str) -> Callable[[], int]:
+        """How many rows ago the newest observation was (0: in this row)."""
+
     def fresh(self, metric: str) -> Callable[[], bool]:
         """Whether the metric is present and finite in this very row (not carried over)."""
 
@@ -59,35 +63,62 @@ class View(Protocol):
     def count(self, metric: str) -> Callable[[], int]:
         """How many observations the metric has had in this segment."""
 
-    def window(self, metric: str, size: int, stat: str, minimum: int | None = None) -> Reader:
-        """`mean`, `median`, `min`, `max`, `first`, `stdev` or `qNN` of the last `size` observations.
+    def window(self, metric: str, size: int, stat: str, minimum: int | None = None, skip: int = 0) -> Reader:
+        """A `WindowStat` of the last `size` observations before the newest `skip`.
 
         None below `minimum` observations (default: `size`).
         """
 
-    def start(self, metric: str, baseline: int = 5) -> Reader:
-        """The median of the segment's first `baseline` observations; None before there are as many."""
+    def start(self, metric: str, baseline: int = 5, minimum: int | None = None) -> Reader:
+        """The median of the segment's first `baseline` observations; None before there are `minimum` (default: all)."""
+
+    def first(self, metric: str) -> Reader:
+        """The segment's first observation."""
+
+    def lowest(self, metric: str) -> Reader:
+        """The smallest observation of the segment so far."""
+
+    def highest(self, metric: str) -> Reader:
+        """The largest observation of the segment so far."""
+
+    def trough(self, metric: str) -> Reader:
+        """The smallest observation since the largest one; None while the largest is the newest."""
 
     def noise(self, metric: str, size: int = 30) -> Reader:
-        """1.4826 * median |x_i - x_(i-1)| / sqrt(2) over the last `size` observations (DESIGN, Definitions)."""
+        """1.4826 * median |x_i - x_(i-1)| / sqrt(2) over the last `size` observations (DESIGN, Definitions).
+
+        From the non-zero differences when most are zero.
+        """
 
     def gain_z(self, metric: str, baseline: int = 5, window: int = 5) -> Reader:
-        """(now - start) in units of its own standard error (DESIGN, Definitions)."""
+        """(now - start) in units of its own standard error (DESIGN, Definitions); 0 or an infinity without noise."""
 
     def best(self, metric: str, size: int = 5) -> Reader:
         """The largest median of `size` consecutive observations so far."""
+
+    def at_firing(self, metric: str, size: int = 5) -> Reader:
+        """The median of the last `size` or fewer observations when the rule fired; None outside `clear_when`."""
 
     def values(self, metric: str, size: int) -> list[float]:
         """The last `size` observations, oldest first; may be shorter. For `explain` and slow paths only."""
 
     def resolution(self, metric: str) -> Reader:
-        """The step to which the metric's values are rounded, or None when they look unrounded."""
+        """The step to which the log rounds its values, or None when it is not known to."""
 
     def track(self, metric: str, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """The tracker kept for `metric` under `key`, made on first use and fed with every later observation."""
 
-    def moved(self) -> bool:
-        """Whether the policy can have moved before this row (an earlier row had grad_norm > 0 and lr > 0)."""
+    def derived(self, left: str, right: str, mode: str) -> str:
+        """The name under which the `ratio` or `difference` of two metrics is kept, in rows that have both."""
+
+    def each_row(self, metrics: frozenset[str], update: Callable[[], None]) -> None:
+        """Call `update` at every row that is an observation of `metrics`, before the rules are checked."""
+
+    def matching(self, patterns: Iterable[str]) -> Callable[[], tuple[str, ...]]:
+        """The metrics seen so far whose names match one of the shell patterns, in the order of their first appearance."""
+
+    def moved(self) -> bool | None:
+        """Whether an earlier row had grad_norm > 0 and lr > 0; None while those are not logged."""
 
     def row_index(self) -> int:
         """How many rows this segment has had before this one."""
@@ -95,20 +126,76 @@ class View(Protocol):
     def step(self) -> int:
         """The step of the row that is being evaluated."""
 
+    def since_resume(self) -> int | None:
+        """How many rows ago the run resumed from a checkpoint (0: this row), None if it did not."""
+
+    def nonfinite(self) -> Mapping[str, float]:
+        """The metrics of this row that are NaN or infinite."""
+
+    def row(self) -> Mapping[str, float]:
+        """This row's metrics as logged."""
+
+    def silence(self) -> tuple[float | None, float | None]:
+        """(seconds since the newest row by the caller's clock, the median interval of rows); None while unknown."""
+
+    def bounds(self, metric: str) -> Callable[[], tuple[float, float] | None]:
+        """The healthy reference's (low, high) at this row, None where there is none or its config does not match."""
+
     def fact(self, name: str) -> Reader:
-        """A numeric config fact, or None while it is unknown."""
+        """A numeric config fact, or None while it is unknown. `name.key` and `name.0` look into mappings and lists."""
 
     def fact_text(self, name: str) -> Callable[[], object]:
         """A config fact of any type (`loss_mode`), or None while it is unknown."""
 
 
 class Condition(Protocol):
-    """A kind's parameters. Implementations are frozen dataclasses."""
+    """A kind's parameters. Implementations are frozen dataclasses that derive from `Kind`."""
 
     kind: ClassVar[str]
 
     def metrics(self) -> frozenset[str]:
         """The metrics that the condition reads."""
 
+    def patterns(self) -> tuple[str, ...]:
+        """Shell patterns of further metrics that it reads, as far as the run logs them."""
+
+    @property
+    def every_row(self) -> bool:
+        """Whether it judges rows that lack its metrics too (`absent`, `nonfinite`)."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether the passing of time alone can make it hold."""
+
     def bind(self, view: View) -> Bound:
         """Compile for one run."""
+
+
+class Kind:
+    """What most kinds have in common: they read named metrics in rows that have them."""
+
+    __slots__ = ()
+
+    def patterns(self) -> tuple[str, ...]:
+        """No metrics beyond the named ones."""
+        return ()
+
+    @property
+    def every_row(self) -> bool:
+        """Only rows that have its metrics are observations."""
+        return False
+
+    @property
+    def timed(self) -> bool:
+        """Time alone changes nothing."""
+        return False
+
+
+def text(value: float | None) -> str:
+    """A number as reasons print it: four significant digits, `unknown` for None."""
+    return "unknown" if value is None else f"{value:.4g}"
+
+
+def known(**values: float | None) -> dict[str, float]:
+    """The values that are known, for a verdict."""
+    return {name: value for name, value in values.items() if value is not None}

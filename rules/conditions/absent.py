@@ -1,0 +1,106 @@
+"""A metric that is gone, or a run that went silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, known, text
+
+SETTLING = 20
+"""Rows in all of which a metric must have been present before its absence means something."""
+
+
+class Presence:
+    """Counts the observations of a metric among the first rows of the segment."""
+
+    __slots__ = ("early", "view")
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.early = 0
+
+    def push(self, value: float) -> None:
+        """Take one observation."""
+        if self.view.row_index() < SETTLING:
+            self.early += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Absent(Kind):
+    """Holds when a metric that was present in all of the first 20 rows is missing for `rows` rows, or when a row is
+    overdue.
+
+    Overdue: more than `overdue` times the median interval of the last rows and at least `seconds` have passed since the
+    newest row. It needs wall time in the rows and a caller that tells the time (`watch`, `serve`); unknown otherwise.
+
+    absent: {metrics: [reward, grad_norm], rows: 3}
+    absent: {overdue: 10, seconds: 600}
+    """
+
+    kind: ClassVar[str] = "absent"
+
+    names: tuple[str, ...] = field(
+        default=(), metadata={"help": "any one of these", "yaml": "metrics", "one_of_group": "what"}
+    )
+    rows: int = field(default=3, metadata={"help": "rows in which it is missing", "minimum": 1})
+    overdue: float | None = field(default=None, metadata={"help": "median intervals without a row", "one_of_group": "what"})
+    seconds: float = field(default=0.0, metadata={"help": "least seconds without a row", "minimum": 0})
+
+    def problems(self) -> list[str]:
+        """Either metrics or overdue."""
+        return [] if bool(self.names) != (self.overdue is not None) else ["give metrics or overdue"]
+
+    def metrics(self) -> frozenset[str]:
+        """The metrics that may go missing."""
+        return frozenset(self.names)
+
+    @property
+    def every_row(self) -> bool:
+        """Rows that lack the metrics are what it judges."""
+        return True
+
+    @property
+    def timed(self) -> bool:
+        """Overdue rows are seen by the clock alone."""
+        return self.overdue is not None
+
+    def bind(self, view: View) -> Bound:
+        """Compile for either form."""
+        return self._overdue(view, self.overdue) if self.overdue is not None else self._missing(view)
+
+    def _missing(self, view: View) -> Bound:
+        watched = [(name, view.track(name, ("presence",), lambda: Presence(view)), view.age(name)) for name in self.names]
+        rows = self.rows
+
+        def check() -> bool | None:
+            if view.row_index() < SETTLING:
+                return None
+            verdict = None
+            for _, presence, age in watched:
+                if presence.early >= SETTLING:
+                    if age() >= rows:
+                        return True
+                    verdict = False
+            return verdict
+
+        def explain() -> Verdict:
+            ages = {name: float(age()) for name, presence, age in watched if presence.early >= SETTLING}
+            gone = ", ".join(f"{name} for {age:g} rows" for name, age in ages.items() if age >= rows)
+            return Verdict(check(), ages, f"missing: {gone}" if gone else "nothing is missing that used to be there")
+
+        return Bound(check, explain)
+
+    def _overdue(self, view: View, factor: float) -> Bound:
+        def check() -> bool | None:
+            waited, interval = view.silence()
+            if waited is None or interval is None:
+                return None
+            return waited > factor * interval and waited >= self.seconds
+
+        def explain() -> Verdict:
+            waited, interval = view.silence()
+            reason = f"{text(waited)} s since the newest row, median interval {text(interval)} s (needs {factor:g} x)"
+            return Verdict(check(), known(waited=waited, interval=interval), reason)
+
+        return Bound(check, explain)

@@ -1,0 +1,105 @@
+"""A metric has left its own start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from rltriage.rules.conditions.base import Bound, Check, Kind, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.terms import Term, Window, WindowStat
+
+
+@dataclass(frozen=True, slots=True)
+class Departure(Kind):
+    """Holds when the last few observations have left the run's own start by a factor, an amount, or both.
+
+    start = median of the first `baseline` observations of the segment, now = `stat` of the last `window`. Holds when
+    every limit given is met: now >= factor * start; now - start >= by; now >= reach. With `direction: down`: now <=
+    factor * start; start - now >= by; now <= reach. With `abs` on |x|. Unknown before baseline + window observations.
+
+    departure: {metric: entropy, direction: up, factor: 2, by: 0.1}
+    """
+
+    kind: ClassVar[str] = "departure"
+
+    metric: str = field(metadata={"help": "the metric that is judged"})
+    direction: Literal["up", "down"] = field(default="up", metadata={"help": "which way it leaves"})
+    factor: float | None = field(default=None, metadata={"help": "times its start", "one_of_group": "limit"})
+    by: Term | None = field(default=None, metadata={"help": "an amount from its start", "one_of_group": "limit"})
+    reach: Term | None = field(default=None, metadata={"help": "an absolute level to reach as well"})
+    baseline: int = field(default=5, metadata={"help": "observations that make the start", "minimum": 1, "maximum": 512})
+    window: int = field(default=5, metadata={"help": "observations that make now", "minimum": 1, "maximum": 512})
+    stat: WindowStat = field(default="median", metadata={"help": "what is taken of the window"})
+    abs: bool = field(default=False, metadata={"help": "judge the absolute values"})
+
+    def problems(self) -> list[str]:
+        """At least one limit against the start."""
+        return [] if self.factor is not None or self.by is not None else ["give factor or by"]
+
+    def metrics(self) -> frozenset[str]:
+        """The judged metric and those of the limits."""
+        parts = (term.metrics() for term in (self.by, self.reach) if term is not None)
+        return frozenset((self.metric,)).union(*parts)
+
+    def bind(self, view: View) -> Bound:
+        """Compile the comparison with the start."""
+        start = Term(metric=self.metric, stat="start", baseline=self.baseline, abs=self.abs).bind(view)
+        now = Term(metric=self.metric, window=Window(self.window, self.stat), abs=self.abs).bind(view)
+        by = None if self.by is None else self.by.bind(view)
+        reach = None if self.reach is None else self.reach.bind(view)
+        count, enough = view.count(self.metric), self.baseline + self.window
+        check = left_start(start, now, count, enough, self.direction, self.factor, by, reach)
+
+        def explain() -> Verdict:
+            reason = f"{self.metric}: {text(start())} -> {text(now())} ({limits(self.factor, self.by)})"
+            if count() < enough:
+                reason += f"; {count()} of {enough} observations"
+            return Verdict(check(), known(start=start(), now=now()), reason)
+
+        return Bound(check, explain)
+
+
+def left_start(
+    start: Reader,
+    now: Reader,
+    count: Callable[[], int],
+    enough: int,
+    direction: str,
+    factor: float | None,
+    by: Reader | None,
+    reach: Reader | None,
+) -> Check:
+    """The comparison of now with start, shared by departure and divergence."""
+    sign = 1.0 if direction == "up" else -1.0
+
+    def check() -> bool | None:
+        if count() < enough:
+            return None
+        first, current = start(), now()
+        if first is None or current is None:
+            return None
+        if factor is not None and sign * current < sign * factor * first:
+            return False
+        if by is not None:
+            amount = by()
+            if amount is None:
+                return None
+            if sign * (current - first) < amount:
+                return False
+        if reach is not None:
+            level = reach()
+            if level is None:
+                return None
+            return sign * current >= sign * level
+        return True
+
+    return check
+
+
+def limits(factor: float | None, by: Term | None) -> str:
+    """The limits as reasons print them."""
+    parts = ([f"{factor:g} x its start"] if factor is not None else []) + (
+        [f"{by} from its start"] if by is not None else []
+    )
+    return "needs " + " and ".join(parts)

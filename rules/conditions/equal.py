@@ -1,0 +1,99 @@
+"""An identity between metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rltriage.rules.conditions.base import Bound, Kind, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.terms import Term
+
+
+class Spread:
+    """Whether a metric has taken more than one value."""
+
+    __slots__ = ("first", "varied")
+
+    def __init__(self) -> None:
+        self.first: float | None = None
+        self.varied = False
+
+    def push(self, value: float) -> None:
+        """Take one observation."""
+        if self.first is None:
+            self.first = value
+        elif value != self.first:
+            self.varied = True
+
+
+@dataclass(frozen=True, slots=True)
+class Equal(Kind):
+    """Holds when two sides are equal (`holds: true`, the default) or when the identity is broken (`holds: false`).
+
+    The right side is the sum of its operands. Equal means |left - right| <= max(tolerance, relative * max(|left|,
+    |right|)). With `varies` it is unknown until the first metric of the left side has taken two values: constants agree
+    by chance. All sides must be of the same row; unknown while a metric is absent from it.
+
+    equal: {left: {metric: adv_mean}, right: [{metric: reward}], tolerance: 1e-6, varies: true}
+    """
+
+    kind: ClassVar[str] = "equal"
+
+    left: Term = field(metadata={"help": "one side"})
+    right: tuple[Term, ...] = field(metadata={"help": "the operands whose sum is the other side"})
+    tolerance: float = field(default=1e-6, metadata={"help": "absolute", "minimum": 0})
+    relative: float = field(default=0.0, metadata={"help": "relative to the larger side", "minimum": 0})
+    holds: bool = field(default=True, metadata={"help": "false: holds when the identity is broken"})
+    varies: bool = field(default=False, metadata={"help": "unknown until the left side has varied"})
+
+    def problems(self) -> list[str]:
+        """A side without operands is no side."""
+        found = [] if self.right else ["right needs at least one operand"]
+        return found + (["varies needs a metric on the left"] if self.varies and self.left.metric is None else [])
+
+    def metrics(self) -> frozenset[str]:
+        """The metrics of both sides."""
+        return self.left.metrics().union(*(term.metrics() for term in self.right))
+
+    def bind(self, view: View) -> Bound:
+        """Compile both sides."""
+        left, right = self.left.bind(view), total([term.bind(view) for term in self.right])
+        fresh = [view.fresh(metric) for metric in sorted(self.metrics())]
+        spread = view.track(self.left.metric, ("spread",), Spread) if self.varies and self.left.metric else None
+        tolerance, relative, expected = self.tolerance, self.relative, self.holds
+
+        def check() -> bool | None:
+            if spread is not None and not spread.varied:
+                return None
+            for is_fresh in fresh:
+                if not is_fresh():
+                    return None
+            one, other = left(), right()
+            if one is None or other is None:
+                return None
+            return (abs(one - other) <= max(tolerance, relative * max(abs(one), abs(other)))) is expected
+
+        def explain() -> Verdict:
+            one, other = left(), right()
+            sum_text = " + ".join(str(term) for term in self.right)
+            reason = f"{self.left} = {text(one)}, {sum_text} = {text(other)}"
+            return Verdict(check(), known(left=one, right=other), reason)
+
+        return Bound(check, explain)
+
+
+def total(readers: list[Reader]) -> Reader:
+    """The sum of readers, unknown while one is."""
+    if len(readers) == 1:
+        return readers[0]
+
+    def summed() -> float | None:
+        result = 0.0
+        for read in readers:
+            value = read()
+            if value is None:
+                return None
+            result += value
+        return result
+
+    return summed

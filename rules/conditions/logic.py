@@ -1,0 +1,167 @@
+"""Kleene combinations: unknown stays unknown unless the other parts decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rltriage.rules.conditions.base import Bound, Check, Condition, Kind, Verdict, View
+
+
+class Compound(Kind):
+    """What conditions over conditions have in common."""
+
+    __slots__ = ()
+
+    def parts(self) -> tuple[Condition, ...]:
+        """The conditions combined."""
+        raise NotImplementedError
+
+    def metrics(self) -> frozenset[str]:
+        """Every metric of every part."""
+        return frozenset().union(*(part.metrics() for part in self.parts()))
+
+    def patterns(self) -> tuple[str, ...]:
+        """Every pattern of every part."""
+        return tuple(pattern for part in self.parts() for pattern in part.patterns())
+
+    @property
+    def every_row(self) -> bool:
+        """One part that judges every row is enough."""
+        return any(part.every_row for part in self.parts())
+
+    @property
+    def timed(self) -> bool:
+        """One part that time changes is enough."""
+        return any(part.timed for part in self.parts())
+
+
+@dataclass(frozen=True, slots=True)
+class All(Compound):
+    """Holds when every part holds; does not hold as soon as one part does not; unknown otherwise.
+
+    all:
+      - threshold: {metric: reward, stat: gain_z, below: 2}
+      - departure: {metric: length, factor: 2}
+    """
+
+    kind: ClassVar[str] = "all"
+
+    of: tuple[Condition, ...] = field(metadata={"help": "the parts", "minimum": 1})
+
+    def parts(self) -> tuple[Condition, ...]:
+        """The conditions combined."""
+        return self.of
+
+    def bind(self, view: View) -> Bound:
+        """Compile the parts in their order: put the cheap and decisive ones first."""
+        bounds = [part.bind(view) for part in self.of]
+        check = _every([bound.check for bound in bounds])
+        return Bound(check, lambda: _joined(check(), bounds, " and "))
+
+
+@dataclass(frozen=True, slots=True)
+class Any(Compound):
+    """Holds as soon as one part holds; does not hold when no part does; unknown otherwise.
+
+    any:
+      - trivial: {metric: ratio_max, equals: 1, min: 3}
+      - trivial: {metric: ratio_mean, equals: 1, min: 3}
+    """
+
+    kind: ClassVar[str] = "any"
+
+    of: tuple[Condition, ...] = field(metadata={"help": "the parts", "minimum": 1})
+
+    def parts(self) -> tuple[Condition, ...]:
+        """The conditions combined."""
+        return self.of
+
+    def bind(self, view: View) -> Bound:
+        """Compile the parts in their order."""
+        bounds = [part.bind(view) for part in self.of]
+        check = _some([bound.check for bound in bounds])
+        return Bound(check, lambda: _joined(check(), bounds, " or "))
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Compound):
+    """Holds when its part does not; unknown while its part is.
+
+    not: {threshold: {metric: entropy, below: 0.1}}
+    """
+
+    kind: ClassVar[str] = "not"
+
+    part: Condition = field(metadata={"help": "the condition negated"})
+
+    def parts(self) -> tuple[Condition, ...]:
+        """The condition negated."""
+        return (self.part,)
+
+    def bind(self, view: View) -> Bound:
+        """Compile the negation."""
+        inner = self.part.bind(view)
+
+        def check() -> bool | None:
+            holds = inner.check()
+            return None if holds is None else not holds
+
+        def explain() -> Verdict:
+            verdict = inner.explain()
+            return Verdict(check(), verdict.values, f"not ({verdict.reason})")
+
+        return Bound(check, explain)
+
+
+def _every(checks: Sequence[Check]) -> Check:
+    if len(checks) == 2:
+        one, other = checks
+
+        def both() -> bool | None:
+            first = one()
+            if first is False:
+                return False
+            second = other()
+            return first if second else second
+
+        return both
+
+    def every() -> bool | None:
+        verdict: bool | None = True
+        for check in checks:
+            holds = check()
+            if holds is False:
+                return False
+            if holds is None:
+                verdict = None
+        return verdict
+
+    return every
+
+
+def _some(checks: Sequence[Check]) -> Check:
+    def some() -> bool | None:
+        verdict: bool | None = False
+        for check in checks:
+            holds = check()
+            if holds:
+                return True
+            if holds is None:
+                verdict = None
+        return verdict
+
+    return some
+
+
+def _joined(holds: bool | None, bounds: Sequence[Bound], word: str) -> Verdict:
+    """The parts' explanations as one; of an `any` that holds, only the parts that hold."""
+    verdicts = [bound.explain() for bound in bounds]
+    if word == " or " and holds:
+        verdicts = [verdict for verdict in verdicts if verdict.holds]
+    values: dict[str, float] = {}
+    for verdict in verdicts:
+        for name, value in verdict.values.items():
+            values.setdefault(name, value)
+    return Verdict(holds, values, word.join(verdict.reason for verdict in verdicts))

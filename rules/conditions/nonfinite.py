@@ -1,0 +1,68 @@
+"""NaN and infinities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import ClassVar
+
+from rltriage.rules.conditions.base import Bound, Kind, Verdict, View
+
+
+@dataclass(frozen=True, slots=True)
+class Nonfinite(Kind):
+    """Holds in a row in which a named metric is NaN or infinite; with no names, in which any metric is.
+
+    Names may be shell patterns (`reward/*`); `except` leaves some out (KL metrics of a run without a KL term). False in
+    rows whose named metrics are finite, unknown in rows that have none of them.
+
+    nonfinite: {metrics: [loss, grad_norm, reward, entropy]}
+    """
+
+    kind: ClassVar[str] = "nonfinite"
+
+    names: tuple[str, ...] = field(default=(), metadata={"help": "any one of these (default: all)", "yaml": "metrics"})
+    ignored: tuple[str, ...] = field(default=(), metadata={"help": "but none of these", "yaml": "except"})
+
+    def metrics(self) -> frozenset[str]:
+        """The named metrics that are no patterns."""
+        return frozenset(name for name in self.names if not _is_pattern(name))
+
+    @property
+    def every_row(self) -> bool:
+        """A metric that is NaN is no observation, so every row is judged."""
+        return True
+
+    def bind(self, view: View) -> Bound:
+        """Compile; a row without any non-finite value costs one look."""
+        named = self.metrics()
+        shapes = tuple(name for name in self.names if _is_pattern(name))
+        ignored = self.ignored
+
+        def wanted(name: str) -> bool:
+            if any(fnmatchcase(name, pattern) for pattern in ignored):
+                return False
+            return not self.names or name in named or any(fnmatchcase(name, pattern) for pattern in shapes)
+
+        def check() -> bool | None:
+            bad = view.nonfinite()
+            if bad and any(wanted(name) for name in bad):
+                return True
+            if not self.names:
+                return False
+            row = view.row()
+            for name in named:
+                if name in row:
+                    return False
+            return False if shapes and any(wanted(name) for name in row) else None
+
+        def explain() -> Verdict:
+            bad = {name: value for name, value in view.nonfinite().items() if wanted(name)}
+            names = ", ".join(f"{name} = {value}" for name, value in sorted(bad.items()))
+            return Verdict(check(), bad, names or "every named metric is finite")
+
+        return Bound(check, explain)
+
+
+def _is_pattern(name: str) -> bool:
+    return "*" in name or "?" in name

@@ -1,0 +1,41 @@
+"""The rows after a resume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rltriage.rules.conditions.base import Bound, Kind, Verdict, View
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(Kind):
+    """Holds in the first `rows` rows after the run resumed from a checkpoint.
+
+    A run resumed where the fact `resumed_at` says so, where the step gap exceeds 3 strides, or where the first step
+    exceeds 2 strides (known from the third row on).
+
+    resumed: {rows: 4}
+    """
+
+    kind: ClassVar[str] = "resumed"
+
+    rows: int = field(default=4, metadata={"help": "rows after the resume", "minimum": 1})
+
+    def metrics(self) -> frozenset[str]:
+        """None: it reads only the steps."""
+        return frozenset()
+
+    def bind(self, view: View) -> Bound:
+        """Compile the comparison of the rows since the resume."""
+        since, rows = view.since_resume, self.rows
+
+        def check() -> bool:
+            passed = since()
+            return passed is not None and passed < rows
+
+        def explain() -> Verdict:
+            passed = since()
+            return Verdict(check(), {}, "no resume seen" if passed is None else f"resumed {passed} rows ago")
+
+        return Bound(check, explain)

@@ -1,0 +1,105 @@
+"""One value stands out of its running neighbourhood."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, text
+from rltriage.rules.conditions.noise import sorted_median
+
+
+class Neighbourhood:
+    """The last |values| before the newest, in order of arrival and sorted; quiet ones stay out."""
+
+    __slots__ = ("arrival", "ignore", "latest", "peak", "size", "sorted")
+
+    def __init__(self, size: int, ignore: float) -> None:
+        self.size = size
+        self.ignore = ignore
+        self.arrival = array("d")
+        self.sorted: list[float] = []
+        self.peak = 0.0
+        self.latest: float | None = None
+
+    def push(self, value: float) -> None:
+        """Take one observation; the one before it joins the neighbourhood."""
+        before = self.latest
+        if before is not None and before >= self.ignore * self.peak:
+            self.arrival.append(before)
+            insort(self.sorted, before)
+            if len(self.arrival) > self.size:
+                del self.sorted[bisect_left(self.sorted, self.arrival.pop(0))]
+        self.latest = abs(value)
+        self.peak = max(self.peak, self.latest)
+
+    def median(self) -> float:
+        """The median of the neighbourhood; the caller has checked that there is one."""
+        return sorted_median(self.sorted)
+
+    def deviation(self) -> float:
+        """The median absolute deviation of the neighbourhood."""
+        middle = sorted_median(self.sorted)
+        return sorted_median(sorted(abs(value - middle) for value in self.sorted))
+
+
+@dataclass(frozen=True, slots=True)
+class Spike(Kind):
+    """Holds in the row in which one value stands out of its running median and MAD by factor and by size.
+
+    |v| > factor * m and |v| - m > mads * MAD and |v| >= floor, with m and MAD of the last `window` |values| before v.
+    Values under `ignore` of the running maximum stay out of the window. Unknown before `min` values are in it; a value
+    below the floor is no spike at once.
+
+    spike: {metric: approx_kl, floor: 0.02}
+    """
+
+    kind: ClassVar[str] = "spike"
+
+    metric: str = field(metadata={"help": "the metric that is judged"})
+    floor: float = field(default=0.0, metadata={"help": "the smallest |value| that counts", "minimum": 0})
+    factor: float = field(default=5.0, metadata={"help": "times the running median", "minimum": 1})
+    mads: float = field(default=6.0, metadata={"help": "median absolute deviations above it", "minimum": 0})
+    window: int = field(default=20, metadata={"help": "values that make the neighbourhood", "minimum": 3, "maximum": 512})
+    min: int = field(default=10, metadata={"help": "values needed before the first verdict", "minimum": 2})
+    ignore: float = field(default=0.02, metadata={"help": "share of the running maximum below which values stay out"})
+
+    def problems(self) -> list[str]:
+        """A minimum above the window could never be met."""
+        return ["min must be at most window"] if self.min > self.window else []
+
+    def metrics(self) -> frozenset[str]:
+        """The judged metric."""
+        return frozenset((self.metric,))
+
+    def bind(self, view: View) -> Bound:
+        """Compile; the deviation is computed only for values beyond the factor."""
+        key = ("neighbourhood", self.window, self.ignore)
+        around = view.track(self.metric, key, lambda: Neighbourhood(self.window, self.ignore))
+        floor, factor, mads, minimum = self.floor, self.factor, self.mads, self.min
+
+        def check() -> bool | None:
+            value = around.latest
+            if value is None or len(around.sorted) < minimum:
+                return None
+            if value < floor:
+                return False
+            middle = around.median()
+            return value > factor * middle and value - middle > mads * around.deviation()
+
+        def explain() -> Verdict:
+            value = around.latest
+            if value is None or len(around.sorted) < minimum:
+                reason = f"{self.metric}: {len(around.sorted)} of {minimum} values before it"
+                return Verdict(None, {} if value is None else {"value": value}, reason)
+            middle, deviation = around.median(), around.deviation()
+            values = {"value": value, "median": middle, "mad": deviation}
+            reason = (
+                f"|{self.metric}| = {text(value)}, median {text(middle)} (needs {factor:g} x), MAD {text(deviation)} "
+                f"(needs {mads:g} above), floor {floor:g}"
+            )
+            return Verdict(check(), values, reason)
+
+        return Bound(check, explain)

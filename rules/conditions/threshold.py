@@ -1,0 +1,153 @@
+"""A metric, or a statistic of it, against a limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rltriage.rules.conditions.base import Bound, Check, Kind, Reader, Verdict, View, text
+from rltriage.rules.conditions.terms import Stat, Term, Window
+
+LIMITS = ("above", "at_least", "below", "at_most", "equals", "differs")
+WORDS = {
+    "above": "above",
+    "at_least": "at or above",
+    "below": "below",
+    "at_most": "at or below",
+    "equals": "equal to",
+    "differs": "different from",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold(Kind):
+    """Holds when a metric, or its statistic, is above, below, equal to or different from a limit.
+
+    The left side is `metric` with `stat`, `window`, `abs` as in every operand; the limit is a number, `{config: lr,
+    times: 2}` or `{metric: x, times: 1.5}`. `above`/`below` are strict, `at_least`/`at_most` are not. `equals` means |x
+    - limit| <= tolerance, `differs` |x - limit| > tolerance. Unknown while a side is.
+
+    threshold: {metric: logp_gap, stat: start, min: 1, above: 0.05}
+    """
+
+    kind: ClassVar[str] = "threshold"
+
+    metric: str = field(metadata={"help": "the metric that is judged"})
+    stat: Stat = field(default="last", metadata={"help": "a statistic over the segment so far"})
+    window: Window | None = field(default=None, metadata={"help": "a statistic over the last observations instead"})
+    baseline: int = field(default=5, metadata={"help": "observations that make `start`", "minimum": 1, "maximum": 512})
+    recent: int = field(
+        default=5, metadata={"help": "observations of `now`, `best`, `gain_z`", "minimum": 1, "maximum": 512}
+    )
+    min: int | None = field(default=None, metadata={"help": "`start` from fewer observations already", "minimum": 1})
+    max_age: int | None = field(default=None, metadata={"help": "unknown when older than this many rows", "minimum": 0})
+    abs: bool = field(default=False, metadata={"help": "judge the absolute value"})
+    times: float = field(default=1.0, metadata={"help": "a factor on the left side"})
+    plus: Term | None = field(default=None, metadata={"help": "another operand to add to the left side"})
+    above: Term | None = field(default=None, metadata={"help": "holds when greater", "one_of_group": "limit"})
+    at_least: Term | None = field(default=None, metadata={"help": "holds when greater or equal", "one_of_group": "limit"})
+    below: Term | None = field(default=None, metadata={"help": "holds when less", "one_of_group": "limit"})
+    at_most: Term | None = field(default=None, metadata={"help": "holds when less or equal", "one_of_group": "limit"})
+    equals: Term | None = field(default=None, metadata={"help": "holds within tolerance", "one_of_group": "limit"})
+    differs: Term | None = field(default=None, metadata={"help": "holds outside tolerance", "one_of_group": "limit"})
+    tolerance: float = field(default=0.0, metadata={"help": "for equals and differs", "minimum": 0})
+
+    def problems(self) -> list[str]:
+        """Exactly one limit; one statistic."""
+        given = [name for name in LIMITS if getattr(self, name) is not None]
+        found = [] if len(given) == 1 else [f"give exactly one of {', '.join(LIMITS)}"]
+        if self.tolerance and given and given[0] not in ("equals", "differs"):
+            found.append("tolerance needs equals or differs")
+        return found + self.left.problems()
+
+    @property
+    def left(self) -> Term:
+        """The judged side as an operand."""
+        shared = ("metric", "stat", "window", "baseline", "recent", "min", "max_age", "abs", "times", "plus")
+        return Term(**{name: getattr(self, name) for name in shared})
+
+    @property
+    def limit(self) -> tuple[str, Term]:
+        """Which comparison, and with what."""
+        return next((name, term) for name in LIMITS if (term := getattr(self, name)) is not None)
+
+    def metrics(self) -> frozenset[str]:
+        """The judged metric and those of the limit."""
+        return self.left.metrics() | self.limit[1].metrics()
+
+    def bind(self, view: View) -> Bound:
+        """Compile the comparison; a plain number becomes a constant."""
+        left = self.left
+        name, limit = self.limit
+        read, other = left.bind(view), limit.bind(view)
+        plain = limit.value is not None and limit.plus is None and not limit.abs
+        constant = None if not plain or limit.value is None else limit.value * limit.times
+        check = _compare(name, read, other, self.tolerance, constant)
+
+        def explain() -> Verdict:
+            value, bound = read(), other()
+            values = {} if value is None else {str(left): value}
+            if bound is not None and constant is None:
+                values["limit"] = bound
+            reason = f"{left} = {text(value)}, limit: {WORDS[name]} {limit}"
+            return Verdict(check(), values, reason if constant is not None else f"{reason} = {text(bound)}")
+
+        return Bound(check, explain)
+
+
+def _compare(name: str, read: Reader, other: Reader, tolerance: float, constant: float | None) -> Check:
+    """The check of one comparison: against a constant where it is one, which most rules have."""
+    if name == "above":
+        return _above(read, other) if constant is None else _above_constant(read, constant, False)
+    if name == "at_least":
+        return _reversed(_below(read, other)) if constant is None else _above_constant(read, constant, True)
+    if name == "below":
+        return _below(read, other) if constant is None else _reversed(_above_constant(read, constant, True))
+    if name == "at_most":
+        return _reversed(_above(read, other)) if constant is None else _reversed(_above_constant(read, constant, False))
+    near = _near(read, other, tolerance)
+    return near if name == "equals" else _reversed(near)
+
+
+def _above_constant(read: Reader, limit: float, inclusive: bool) -> Check:
+    def at_least() -> bool | None:
+        value = read()
+        return None if value is None else value >= limit
+
+    def above() -> bool | None:
+        value = read()
+        return None if value is None else value > limit
+
+    return at_least if inclusive else above
+
+
+def _above(read: Reader, other: Reader) -> Check:
+    def above() -> bool | None:
+        value, limit = read(), other()
+        return None if value is None or limit is None else value > limit
+
+    return above
+
+
+def _below(read: Reader, other: Reader) -> Check:
+    def below() -> bool | None:
+        value, limit = read(), other()
+        return None if value is None or limit is None else value < limit
+
+    return below
+
+
+def _near(read: Reader, other: Reader, tolerance: float) -> Check:
+    def near() -> bool | None:
+        value, limit = read(), other()
+        return None if value is None or limit is None else value == limit or abs(value - limit) <= tolerance
+
+    return near
+
+
+def _reversed(check: Check) -> Check:
+    def negated() -> bool | None:
+        holds = check()
+        return None if holds is None else not holds
+
+    return negated

@@ -1,0 +1,70 @@
+"""One component of the reward falls while another rises and the total holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, text
+from rltriage.rules.conditions.components import Part, Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Trade(Kind):
+    """Holds when a reward component has fallen to a share of its start while another rises and the total does not fall.
+
+    Some component: now <= fallen * start (start > 0) and gain z <= -`z`; another: gain z >= `z`; total: gain z > -`z`.
+    Components are the logged metrics that match a shell pattern, without the total. Unknown with fewer than two of them
+    and before baseline + window observations.
+
+    trade: {components: ["reward/*"], total: reward, fallen: 0.5}
+    """
+
+    kind: ClassVar[str] = "trade"
+
+    components: tuple[str, ...] = field(metadata={"help": "names or shell patterns of the components"})
+    total: str = field(default="reward", metadata={"help": "the metric that they add up to"})
+    fallen: float = field(default=0.5, metadata={"help": "share of its start that a component has fallen to"})
+    z: float = field(default=2.0, metadata={"help": "standard errors that make a rise or a fall", "minimum": 0})
+
+    def metrics(self) -> frozenset[str]:
+        """The total; the components are found by pattern."""
+        return frozenset((self.total,))
+
+    def patterns(self) -> tuple[str, ...]:
+        """The components."""
+        return self.components
+
+    def bind(self, view: View) -> Bound:
+        """Compile over the components seen so far."""
+        parts, total = Parts(view, self.components, self.total), view.gain_z(self.total)
+        z, fallen = self.z, self.fallen
+
+        def fell(part: Part) -> bool | None:
+            start, now, gain = part.start(), part.now(), part.gain()
+            if start is None or now is None or gain is None:
+                return None
+            return start > 0 and now <= fallen * start and gain <= -z
+
+        def check() -> bool | None:
+            found, gain = parts.current(), total()
+            if len(found) < 2 or gain is None:
+                return None
+            if gain <= -z:
+                return False
+            falls = [fell(part) for part in found]
+            if True in falls:
+                rises = [part.gain() for part in found]
+                return any(rise is not None and rise >= z for rise in rises)
+            return None if None in falls else False
+
+        def explain() -> Verdict:
+            values = {}
+            for part in parts.current():
+                gain = part.gain()
+                if gain is not None:
+                    values[f"gain_z of {part.name}"] = gain
+            listed = ", ".join(f"{name} {text(value)}" for name, value in values.items())
+            return Verdict(check(), values, f"{listed or 'no components seen'}; gain_z of {self.total} {text(total())}")
+
+        return Bound(check, explain)

@@ -1,0 +1,169 @@
+"""A window's second half against its first."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import ClassVar, Literal, NamedTuple
+
+from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, text
+from rltriage.rules.conditions.noise import noise, standard_error, z_score
+
+NOISE_SIZE = 30
+
+
+class Halves(NamedTuple):
+    """Both medians, the difference in standard errors, and the largest value since the first half."""
+
+    first: float
+    second: float
+    z: float
+    highest: float
+    lowest: float
+
+
+class Course:
+    """The last values of a metric with their steps, and from the start the first half and the extremes since."""
+
+    __slots__ = (
+        "cached",
+        "count",
+        "first_half",
+        "from_start",
+        "highest",
+        "lowest",
+        "size",
+        "step",
+        "steps",
+        "values",
+        "window_steps",
+    )
+
+    def __init__(self, size: int, window_steps: int | None, from_start: bool, step: Callable[[], int]) -> None:
+        self.size = size
+        self.window_steps = window_steps
+        self.from_start = from_start
+        self.step = step
+        self.values = array("d")
+        self.steps = array("q")
+        self.first_half = array("d")
+        self.count = 0
+        self.highest = float("-inf")
+        self.lowest = float("inf")
+        self.cached: Halves | None = None
+
+    def push(self, value: float) -> None:
+        """Take one observation."""
+        self.count += 1
+        self.cached = None
+        self.values.append(value)
+        kept = max(self.size, NOISE_SIZE) if self.from_start else self.size
+        if len(self.values) > kept:
+            del self.values[0]
+        if self.window_steps is not None:
+            self.steps.append(self.step())
+            if len(self.steps) > kept:
+                del self.steps[0]
+            while self.steps[0] <= self.steps[-1] - self.window_steps:
+                del self.steps[0], self.values[0]
+        if self.from_start:
+            if len(self.first_half) < self.size // 2:
+                self.first_half.append(value)
+            else:
+                self.highest = max(self.highest, value)
+                self.lowest = min(self.lowest, value)
+
+    def halves(self) -> Halves | None:
+        """Medians and z of the two halves; None while the window is not full (or, in steps, holds fewer than 4)."""
+        if self.cached is None:
+            self.cached = self._halves()
+        return self.cached
+
+    def _halves(self) -> Halves | None:
+        size = len(self.values) if self.window_steps is not None else self.size
+        if size < 4 or self.count < size:
+            return None
+        half = size // 2
+        first = median(self.first_half if self.from_start else self.values[-size : -size + half])
+        second = median(self.values[-half:])
+        error = standard_error(noise(self.values if self.from_start else self.values[-size:]), 4.0 / size)
+        return Halves(first, second, z_score(second - first, error), self.highest, self.lowest)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend(Kind):
+    """Holds when a window's second half lies above, below or level with its first half, in units of its own noise.
+
+    z = (median(second half) - median(first half)) / (1.2533 * s * sqrt(4 / w)), s the noise of the window. `up` z >=
+    `z`, `down` z <= -`z`, `flat` |z| < `flat`. Without noise equal halves are flat and others a trend. The window is
+    the last `window` observations, or those of the last `window_steps` steps (at least 4, at most `window`), or with
+    `from_start` the first `window`/2 observations of the segment against the last `window`/2 (s over at most the last
+    30). `ratio`: the second half must also be at most (down) or at least (up) that times the first. `monotone` (with
+    `from_start`): no later value above (down) or below (up) the first half's median. Unknown while |first half| is
+    below `start_min`.
+
+    trend: {metric: reward, direction: down, window: 8, from_start: true, z: 4, ratio: 0.5, monotone: true, start_min: 0.05}
+    """
+
+    kind: ClassVar[str] = "trend"
+
+    metric: str = field(metadata={"help": "the metric that is judged"})
+    direction: Literal["up", "down", "flat"] = field(metadata={"help": "where the second half lies"})
+    window: int = field(default=20, metadata={"help": "observations", "minimum": 4, "maximum": 512})
+    window_steps: int | None = field(default=None, metadata={"help": "steps instead of observations", "minimum": 2})
+    from_start: bool = field(default=False, metadata={"help": "compare with the first half window of the segment"})
+    z: float = field(default=3.0, metadata={"help": "standard errors that make a trend", "minimum": 0})
+    flat: float = field(default=1.0, metadata={"help": "standard errors below which it is level", "minimum": 0})
+    ratio: float | None = field(default=None, metadata={"help": "second half at most (down) or at least (up) this x first"})
+    monotone: bool = field(default=False, metadata={"help": "no later value back beyond the first half's median"})
+    start_min: float | None = field(default=None, metadata={"help": "unknown while |first half| is below this"})
+
+    def problems(self) -> list[str]:
+        """Fields that need one another."""
+        found = []
+        if self.monotone and not self.from_start:
+            found.append("monotone needs from_start")
+        if self.window_steps is not None and self.from_start:
+            found.append("give window_steps or from_start, not both")
+        if self.direction == "flat" and (self.ratio is not None or self.monotone):
+            found.append("ratio and monotone need direction up or down")
+        return found
+
+    def metrics(self) -> frozenset[str]:
+        """The judged metric."""
+        return frozenset((self.metric,))
+
+    def bind(self, view: View) -> Bound:
+        """Compile; the halves are computed once per observation and shared."""
+        key = ("course", self.window, self.window_steps, self.from_start)
+        make = lambda: Course(self.window, self.window_steps, self.from_start, view.step)  # noqa: E731  one-off factory
+        course = view.track(self.metric, key, make)
+        direction, limit, flat, ratio, monotone = self.direction, self.z, self.flat, self.ratio, self.monotone
+        start_min = 0.0 if self.start_min is None else self.start_min
+        sign = -1.0 if direction == "down" else 1.0
+
+        def check() -> bool | None:
+            halves = course.halves()
+            if halves is None or abs(halves.first) < start_min:
+                return None
+            if direction == "flat":
+                return abs(halves.z) < flat
+            if sign * halves.z < limit:
+                return False
+            if ratio is not None and sign * halves.second < sign * ratio * halves.first:
+                return False
+            return not monotone or (halves.highest <= halves.first if sign < 0 else halves.lowest >= halves.first)
+
+        def explain() -> Verdict:
+            halves = course.halves()
+            if halves is None:
+                return Verdict(None, {}, f"{self.metric}: {course.count} observations are too few")
+            values = {"first": halves.first, "second": halves.second, "z": halves.z}
+            reason = f"{self.metric}: half medians {text(halves.first)} -> {text(halves.second)}, z {text(halves.z)}"
+            if abs(halves.first) < start_min:
+                reason += f"; a start below {start_min:g} cannot be judged"
+            return Verdict(check(), values, reason)
+
+        return Bound(check, explain)

@@ -1,0 +1,94 @@
+"""A metric that is exactly one value where it cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rltriage.rules.conditions.base import Bound, Kind, Verdict, View
+
+COARSE = 1e-5
+"""A log that rounds to this or coarser cannot tell an exact value from a near one until `COARSE_MIN` observations."""
+COARSE_MIN = 50
+SETTLED = 5
+"""Observations after which the policy can be taken to have moved where grad_norm and lr are not logged."""
+
+
+class Exact:
+    """Counts the informative observations and remembers whether one differed."""
+
+    __slots__ = ("broken", "count", "equals", "gated", "seen", "view")
+
+    def __init__(self, view: View, equals: float, gated: bool) -> None:
+        self.view = view
+        self.equals = equals
+        self.gated = gated
+        self.seen = 0
+        self.count = 0
+        self.broken = False
+
+    def push(self, value: float) -> None:
+        """Take one observation."""
+        if self.broken:
+            return
+        self.seen += 1
+        if self.gated:
+            moved = self.view.moved()
+            if moved is False or (moved is None and self.seen < SETTLED):
+                return
+        if value == self.equals:
+            self.count += 1
+        else:
+            self.broken = True
+
+
+@dataclass(frozen=True, slots=True)
+class Trivial(Kind):
+    """Holds when every informative observation so far equals one exact value, at least `min` of them.
+
+    An observation is informative when some earlier row had grad_norm > 0 and lr > 0, so that the policy can have moved;
+    where those are not logged, from observation 5 on; with `informative: false` always. One other value and it can
+    never hold again in this segment. Unknown below `min`, and below 50 where the log rounds to 1e-5 or coarser (config
+    fact `resolution`).
+
+    trivial: {metric: kl_ref, equals: 0, min: 3}
+    """
+
+    kind: ClassVar[str] = "trivial"
+
+    metric: str = field(metadata={"help": "the metric that is judged"})
+    equals: float = field(metadata={"help": "the exact value; -0.0 is 0"})
+    min: int = field(default=3, metadata={"help": "informative observations needed", "minimum": 1})
+    informative: bool = field(default=True, metadata={"help": "count only rows before which the policy can have moved"})
+
+    def metrics(self) -> frozenset[str]:
+        """The judged metric; grad_norm and lr are read by the history."""
+        return frozenset((self.metric,))
+
+    def bind(self, view: View) -> Bound:
+        """Compile to a counter that is false for good once another value was seen."""
+        equals, minimum, gated = self.equals, self.min, self.informative
+        exact = view.track(self.metric, ("exact", equals, gated), lambda: Exact(view, equals, gated))
+        resolution = view.resolution(self.metric)
+
+        def check() -> bool | None:
+            if exact.broken:
+                return False
+            if exact.count < minimum:
+                return None
+            if exact.count < COARSE_MIN:
+                step = resolution()
+                if step is not None and step >= COARSE:
+                    return None
+            return True
+
+        def explain() -> Verdict:
+            values = {"observations": float(exact.count)}
+            if exact.broken:
+                return Verdict(False, values, f"{self.metric} was not always exactly {equals:g}")
+            reason = f"{self.metric} exactly {equals:g} in all of {exact.count} informative observations, needs {minimum}"
+            step = resolution()
+            coarse = f" (the log rounds to {step:g}: needs {COARSE_MIN})" if step is not None and step >= COARSE else ""
+            return Verdict(check(), values, reason + coarse)
+
+        return Bound(check, explain)

@@ -1,0 +1,118 @@
+"""What the schema cannot say about a rule: the ids that it refers to exist, its summary reads what the rule reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rltriage.rules import templates
+from rltriage.rules.facts import CONFIG_FACTS
+from rltriage.rules.model import Catalogue, Problem, Rule
+from rltriage.rules.validate import closest
+from rltriage.rules.yamlmarks import Node
+
+_FOREIGN = re.compile(r"[/.:]")  # frameworks' own names (`actor/entropy`); canonical names have none of these
+_CONDITIONS = ("when", "unless", "clear_when")
+
+
+def check_rule(rule: Rule, node: Node, catalogue: Catalogue) -> list[Problem]:
+    """Errors for a summary that cannot be filled, warnings for metrics and facts that nobody may ever log."""
+    return [*_metrics(rule, node, catalogue), *_facts(rule, node), *_summary(rule, node)]
+
+
+def check_ids(node: Node, catalogue: Catalogue) -> list[Problem]:
+    """The faults and the first test that a rule refers to must exist. Works on rules that have other mistakes too."""
+    return [*_suspects(node, catalogue), *_first_test(node, catalogue)]
+
+
+def rule_facts(rule: Rule) -> frozenset[str]:
+    """The config facts that a rule reads, in `requires` and in its conditions."""
+    read = {fact for part in (rule.when, rule.unless, rule.clear_when) for fact in _facts_in(part)}
+    return frozenset(read | set(rule.requires))
+
+
+def _facts_in(value: Any) -> Iterator[str]:
+    """The facts in a condition: every operand's `config`."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _facts_in(item)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            below = getattr(value, field.name)
+            if field.name == "config" and isinstance(below, str):
+                yield below.split(".")[0]
+            else:
+                yield from _facts_in(below)
+
+
+def _suspects(node: Node, catalogue: Catalogue) -> Iterator[Problem]:
+    suspects = node.get("suspects")
+    if suspects is None:
+        return
+    for fault in suspects.entries:
+        if fault not in catalogue.faults:
+            hint = closest(fault, catalogue.faults) or "declare your own under `faults:`"
+            yield suspects.key(fault).problem("unknown", f"there is no fault `{fault}`", hint)
+    weights = [weight.value for weight in suspects.entries.values() if isinstance(weight.value, int | float)]
+    if sum(weights) > 1 + 1e-6 and max(weights) <= 1:
+        message = f"the suspects add up to {sum(weights):.4g}"
+        yield node.key("suspects").problem("range", message, "they are probabilities of one cause: at most 1 together")
+
+
+def _first_test(node: Node, catalogue: Catalogue) -> Iterator[Problem]:
+    test = node.get("first_test")
+    if test is not None and isinstance(test.value, str) and test.value not in catalogue.first_tests:
+        hint = closest(test.value, catalogue.first_tests) or "declare your own under `first_tests:`"
+        yield test.problem("unknown", f"there is no first test `{test.value}`", hint)
+
+
+def _metrics(rule: Rule, node: Node, catalogue: Catalogue) -> Iterator[Problem]:
+    """An unknown name is a warning: a trainer may log it, and the row then has it under exactly this name."""
+    for metric in sorted(rule.metrics):
+        if is_known_metric(metric, catalogue):
+            continue
+        near = closest(metric, catalogue.metrics)
+        hint = f"{near.rstrip('?')}? " if near else ""
+        hint += f"if your trainer logs it under this name, add `metrics: {{{metric}: {{}}}}` to the pack"
+        yield _place(node, metric).problem("metric", f"the metric `{metric}` is not in the catalogue", hint, "warning")
+
+
+def is_known_metric(metric: str, catalogue: Catalogue) -> bool:
+    """Whether a name is canonical, declared, an invariant's result, or plainly a framework's own."""
+    return metric in catalogue.metrics or metric.startswith("check_") or _FOREIGN.search(metric) is not None
+
+
+def _place(node: Node, name: str) -> Node:
+    """Where a rule's conditions name something."""
+    for part in _CONDITIONS:
+        below = node.get(part)
+        for found in below.walk() if below is not None else ():
+            if found.kind == "scalar" and found.value == name:
+                return found
+    return node.at("when")
+
+
+def _facts(rule: Rule, node: Node) -> Iterator[Problem]:
+    for fact in sorted(rule_facts(rule) - set(CONFIG_FACTS)):
+        place = node.at("requires").key(fact) if fact in rule.requires else _place(node, fact)
+        hint = closest(fact, CONFIG_FACTS) or f"it must then be declared with --config {fact}=..."
+        yield place.problem("fact", f"`{fact}` is not one of the known config facts", hint, "warning")
+
+
+def _summary(rule: Rule, node: Node) -> Iterator[Problem]:
+    """Every field of the summary is a metric that the rule reads, a config fact, `observations` or `step`."""
+    place = node.at("summary")
+    try:
+        names = templates.fields(rule.summary)
+    except ValueError as error:
+        yield place.problem("summary", f"the summary cannot be filled: {error}")
+        return
+    facts = {f"config.{fact}" for fact in rule_facts(rule) | set(CONFIG_FACTS)}
+    known = {*rule.metrics, *templates.BUILT_IN, *facts}
+    for name in names:
+        if name not in known and ".".join(name.split(".")[:2]) not in facts:
+            readable = [*sorted(rule.metrics), *templates.BUILT_IN, "config.<fact>"]
+            hint = closest(name, known) or f"the rule reads {', '.join(readable)}"
+            yield place.problem("summary", f"the summary uses {{{name}}}, which the rule does not read", hint)
