@@ -252,7 +252,8 @@ class Dispatcher:
         self.outbox.forget(over)
         # A series whose next state already waits must not be told its old one again.
         moving = {entry.message.series for entry in self.outbox.waiting(name)} | {entry.message.series for entry in over}
-        entries = [entry for entry in live if entry.message.series not in moving]
+        told = now - RESEND_SECONDS / 2
+        entries = [e for e in live if e.message.series not in moving and not told < (e.delivered or 0.0) <= now]
         for start in range(0, len(entries), route.receiver.batch):
             part = entries[start : start + route.receiver.batch]
             outcome = route.receiver.send([entry.message for entry in part], now)

@@ -24,7 +24,7 @@ log = logging.getLogger("rltriage.delivery")
 FILE = "outbox.sqlite"
 LOCK_SECONDS = 0.25
 """How long a write may wait for another process that locked the file: short, because a caller waits with it."""
-STEP_ASIDE = 5
+STEP_ASIDE = 8
 """A message that a receiver refused this often no longer holds up the others of its run; it is still retried."""
 FAR = 3600.0
 """No wait is longer than this many seconds, so a due time further off means that the clock was set back."""
