@@ -60,6 +60,7 @@ def _prose(title: str, text: str) -> list[str]:
 def _conditions(rule: Rule) -> list[str]:
     """The conditions as they would be written in YAML."""
     import yaml
+
     from rltriage.rules.shapes import plain_condition
 
     found = []

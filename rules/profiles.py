@@ -24,6 +24,7 @@ from importlib import resources
 from typing import Any
 
 import yaml
+
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Mark, Problem
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
 from rltriage.engine.rows import Row
 from rltriage.trainer import losses
 from rltriage.trainer.config import TrainConfig
@@ -20,8 +23,6 @@ from rltriage.trainer.gym import Task, make_tasks
 from rltriage.trainer.metrics import rollout_metrics
 from rltriage.trainer.policy import Policy, load_base
 from rltriage.trainer.sampling import Batch, evaluate, sample_batch
-from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 Stats = dict[str, float]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
 from rltriage.trainer.gym import MODULES, NAMES, OPERATIONS, Episode, Task, encode
 from rltriage.trainer.losses import masked_mean, token_logps
 from rltriage.trainer.policy import CHECKPOINT, Policy
