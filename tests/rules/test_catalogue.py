@@ -24,40 +24,15 @@ NUMBERED = [
     "temperature_mismatch",
     "ref_is_policy",
 ]
-REPORTED = [
-    "truncation_cap",
-    "zero_advantage_groups",
-    "dead_gradient",
-    "eos_mismatch",
-    "padding_counted",
-    "weights_not_synced",
-    "staleness",
-    "engine_mismatch",
-    "sampler_truncation",
-    "micro_batch_numerics",
-    "dropout_active",
-    "wrong_reference",
-    "kl_term_inert",
-    "env_tokens_unmasked",
-    "batch_misalignment",
-    "ratio_overflow",
-    "advantage_blowup",
-    "group_statistics",
-    "group_id_wrong",
-    "entropy_explosion",
-    "resume_state",
-    "verifier_failure",
-    "train_eval_mismatch",
-    "lr_schedule",
-    "nonfinite",
-    "critic_untrained",
-    "kl_blowup",
-    "correction_masks_most",
-    "metric_wrong",
-    "stalled_run",
-    "retokenization",
-    "sample_reuse",
-]
+REPORTED = (
+    "truncation_cap zero_advantage_groups dead_gradient eos_mismatch padding_counted",
+    "weights_not_synced staleness engine_mismatch sampler_truncation micro_batch_numerics",
+    "dropout_active wrong_reference kl_term_inert env_tokens_unmasked batch_misalignment",
+    "ratio_overflow advantage_blowup group_statistics group_id_wrong entropy_explosion",
+    "resume_state verifier_failure train_eval_mismatch lr_schedule nonfinite",
+    "critic_untrained kl_blowup correction_masks_most metric_wrong stalled_run",
+    "retokenization sample_reuse",
+)
 CHAPTER_MATRIX = {
     "mask_shift": {1, 2, 5},
     "stale_old_logp": {7},
@@ -90,7 +65,7 @@ def test_every_public_fault_is_there(faults: dict[str, Fault]) -> None:
     assert {fault.id: fault.number for fault in faults.values() if fault.number} == {
         name: number for number, name in enumerate(NUMBERED, 1)
     }
-    assert set(faults) == {*NUMBERED, *REPORTED}
+    assert set(faults) == {*NUMBERED, *" ".join(REPORTED).split()}
 
 
 def test_every_fault_is_described_in_full(faults: dict[str, Fault], first_tests: dict[str, FirstTest]) -> None:

@@ -58,12 +58,9 @@ def test_a_kind_brings_its_help_defaults_and_limits() -> None:
     assert definitions["Span"]["properties"]["stat"] == {"enum": ["mean", "median"], "default": "median"}
 
 
-scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(-2, 3), st.sampled_from([0.5, 2.0, 1e-4]), st.sampled_from(["a", "", "mean"])
-)
-names = st.sampled_from(
-    ["metric", "above", "below", "window", "last", "stat", "names", "left", "share", "weights", "mode", "value", "x-a"]
-)
+scalars = st.none() | st.booleans() | st.integers(-2, 3) | st.sampled_from([0.5, 2.0, 1e-4, "a", "", "mean"])
+NAMES = "metric above below window last stat names left share weights mode value x-a"
+names = st.sampled_from(NAMES.split(" "))
 kinds_ = st.sampled_from(["level", "listed", "both", "neither", "often", "when", "at_least", "wrong"])
 values = st.recursive(
     scalars,
@@ -79,9 +76,8 @@ parameters = st.one_of(
     st.fixed_dictionaries({"names": values}, optional={"left": values, "share": values, "weights": values, "mode": values}),
 )
 whens = st.one_of(values, st.dictionaries(st.sampled_from(["level", "listed"]), parameters, min_size=1, max_size=1))
-head = st.dictionaries(
-    st.sampled_from(["requires", "suspects", "labels", "for", "references", "severity"]), values, max_size=3
-)
+fields = st.sampled_from(["requires", "suspects", "labels", "for", "references", "severity"])
+head = st.dictionaries(fields, values, max_size=3)
 
 
 @pytest.mark.usefixtures("kinds")

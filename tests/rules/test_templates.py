@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rltriage.rules.templates import fields, render
 
-VALUES = {"kl": 0.012345, "observations": 3, "config.loss": "mean", "actor/kl": 2.0, "bad": math.nan}
+VALUES = {"kl": 0.0123, "observations": 3, "config.loss": "mean", "actor/kl": 2.0, "bad": math.nan}
 
 
 @pytest.mark.parametrize(
     ("template", "text"),
     [
-        ("kl {kl} for {observations} rows", "kl 0.01234 for 3 rows"),
+        ("kl {kl} for {observations} rows", "kl 0.0123 for 3 rows"),
         ("{kl:.1e} {kl:8.2f}|{kl:.0%}", "1.2e-02     0.01|1%"),
         ("{{kl}} {config.loss} {actor/kl:.1f}", "{kl} mean 2.0"),
         ("{missing:.3g} {bad}", "unknown nan"),
