@@ -69,7 +69,7 @@ def _load(packs: Sequence[str | Path], catalogue: Catalogue | None) -> tuple[Rul
         files.add(pack)
     definitions = schema.pack_schema()["$defs"]
     for node in files.raw.values():
-        files.problems += validate(node.rule, schema.rule_schema(), f"the rule `{node.id}`", definitions)
+        files.problems += validate(node.rule, definitions["rule"], f"the rule `{node.id}`", definitions)
     broken = {(p.mark.path, p.mark.line, p.mark.column) for p in files.problems}
     merged = merge_catalogue(catalogue, files.packs, files.problems)
     rules = []
@@ -207,7 +207,8 @@ class _Files:
     def add_rule(self, rule: Node, pack: str) -> None:
         identity = rule.get("id")
         if identity is None or not isinstance(identity.value, str):
-            self.problems += validate(rule, schema.rule_schema(), "the rule", schema.pack_schema()["$defs"])
+            definitions = schema.pack_schema()["$defs"]
+            self.problems += validate(rule, definitions["rule"], "the rule", definitions)
             return
         first = self.raw.get(identity.value)
         if first is None:

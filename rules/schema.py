@@ -60,6 +60,7 @@ def _whole(description: str, minimum: int) -> Schema:
     return {"type": "integer", "minimum": minimum, "description": description}
 
 
+@cache
 def _choice(name: str) -> list[str]:
     return list(typing.get_args(typing.get_type_hints(Rule, localns={"Condition": Condition})[name]))
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import pytest
 from rltriage.rules import conditions, schema
-from rltriage.rules.conditions.base import Bound, Condition, View
+from rltriage.rules.conditions.base import Check, Condition, Kind, Verdict, View
 from rltriage.rules.model import Catalogue, Fault, FirstTest, MetricInfo
 
 
@@ -36,7 +36,7 @@ class Operand:
         return [] if len(given) == 1 else ["give exactly one of metric, config, value"]
 
 
-class Pure:
+class Pure(Kind):
     """What the tests' kinds share: they are only read and written, never evaluated."""
 
     __slots__ = ()
@@ -44,7 +44,10 @@ class Pure:
     def metrics(self) -> frozenset[str]:
         return frozenset()
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
+        raise NotImplementedError
+
+    def explain(self, view: View) -> Verdict:
         raise NotImplementedError
 
 
