@@ -40,7 +40,7 @@ def _facts_in(value: Any) -> Iterator[str]:
     if isinstance(value, tuple):
         for item in value:
             yield from _facts_in(item)
-    elif dataclasses.is_dataclass(value):
+    elif hasattr(value, "__dataclass_fields__"):
         for name in _names(type(value)):
             below = getattr(value, name)
             if name == "config" and isinstance(below, str):
@@ -50,7 +50,7 @@ def _facts_in(value: Any) -> Iterator[str]:
 
 
 @cache
-def _names(cls: type[Any]) -> tuple[str, ...]:
+def _names(cls: Any) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(cls))
 
 

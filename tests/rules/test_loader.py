@@ -86,6 +86,14 @@ def test_loading_raises_once_with_all_files(folder, catalogue: Catalogue) -> Non
     assert str(caught.value).startswith(f"{first}:2:1: error: the pack has no field `x`\n    x: 1\n    ^\n")
 
 
+def test_a_refused_condition_inside_others_is_one_problem(folder, catalogue: Catalogue) -> None:
+    """What a kind's own check refuses does not break the conditions around it."""
+    when = "{both: [{neither: {level: {metric: reward}}}, {often: {when: {level: {metric: reward, above: 1}}}}]}"
+    folder.pack("a", name="base.yaml")
+    found = problems_of(f"version: 1\nextends: base.yaml\noverride: {{a: {{when: {when}}}}}", folder, catalogue)
+    assert [message.split(" | ")[0][5:] for message in found] == ["error give exactly one of above, below"]
+
+
 def test_a_rule_is_built_as_written(folder, catalogue: Catalogue) -> None:
     """Suspects come strongest first, labels are text, whole floats become integers where counts are meant."""
     text = """\
