@@ -341,7 +341,7 @@ def round_trip(rules: list[dict[str, object]], folder, catalogue: Catalogue) -> 
     return first, load_rules(folder.write(json.dumps(dump_pack(first)), "again.yaml"), catalogue=catalogue)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(rules, max_size=3))
 def test_a_pack_survives_a_round_trip(folder, catalogue: Catalogue, rules: list[dict[str, object]]) -> None:
     """Dumped to plain data and loaded again, every rule is equal and has the same hash."""
@@ -350,7 +350,7 @@ def test_a_pack_survives_a_round_trip(folder, catalogue: Catalogue, rules: list[
     assert [rule_hash(rule) for rule in first.rules] == [rule_hash(rule) for rule in second.rules]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.one_of(st.binary(max_size=80), st.text(max_size=80)))
 def test_random_files_raise_nothing_but_the_pack_error(folder, catalogue: Catalogue, data: bytes | str) -> None:
     """Any content of a file ends in a pack or in one RulePackError."""
@@ -372,7 +372,7 @@ values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dic
 fields = st.sampled_from(sorted(" ".join(FIELDS).split()))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rules, st.dictionaries(fields, values, max_size=3), st.dictionaries(fields, values, max_size=2))
 def test_damaged_packs_raise_nothing_but_the_pack_error(folder, catalogue, rule, in_rule, in_pack) -> None:
     """Wrong values in any field of a pack or rule end in a pack or in one RulePackError."""

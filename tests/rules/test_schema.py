@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rltriage.rules import schema, validate
-from rltriage.rules.yamlmarks import parse
+from rltriage.rules.loader import SHIPPED
+from rltriage.rules.yamlmarks import parse, read
 
 COMMITTED = Path(schema.__file__).with_name("rules.schema.json")
 
@@ -24,6 +25,13 @@ def test_the_committed_schema_is_current() -> None:
 def test_the_schema_is_a_valid_one() -> None:
     """Editors and other validators accept it."""
     jsonschema.Draft202012Validator.check_schema(schema.pack_schema())
+
+
+def test_jsonschema_accepts_the_shipped_pack() -> None:
+    """An editor shows no error in what is shipped."""
+    node, _ = read(SHIPPED / "triage.yaml")
+    assert node is not None
+    assert not list(jsonschema.Draft202012Validator(schema.pack_schema()).iter_errors(node.plain()))
 
 
 def test_the_schema_never_leaves_a_choice_open() -> None:
@@ -81,7 +89,7 @@ head = st.dictionaries(fields, values, max_size=3)
 
 
 @pytest.mark.usefixtures("kinds")
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(whens, head)
 def test_our_validator_agrees_with_jsonschema(when: Any, more: dict[str, Any]) -> None:
     """A pack that one accepts the other accepts too, whatever is in it."""

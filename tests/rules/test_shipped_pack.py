@@ -1,4 +1,4 @@
-"""The shipped pack as an example of the language: it loads cleanly, survives a round trip, and breaks with located errors."""
+"""The shipped pack as an example of the language: it loads cleanly, round-trips, and breaks with located errors."""
 
 from __future__ import annotations
 
