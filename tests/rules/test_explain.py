@@ -1,9 +1,9 @@
-"""What `rules list` and `rules explain` say about a rule."""
+"""What `rules explain` says about a rule."""
 
 from __future__ import annotations
 
 import pytest
-from rltriage.rules.explain import describe_rule, list_rules
+from rltriage.rules.explain import describe_rule
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import Catalogue
 
@@ -72,19 +72,3 @@ def test_a_rule_is_described_in_full(folder, catalogue: Catalogue) -> None:
     path = folder.write(PACK)
     (rule,) = load_rules(path, catalogue=catalogue).rules
     assert describe_rule(rule, catalogue) == TEXT.replace("PATH", path)
-
-
-def test_the_list_is_plain_data(folder, catalogue: Catalogue) -> None:
-    """Every rule is one record that JSON can hold."""
-    (record,) = list_rules(load_rules(folder.write(PACK), catalogue=catalogue))
-    assert record == {
-        "rule": "a-rule",
-        "severity": "warning",
-        "group": "outcome",
-        "suspects": {"mask_shift": 0.7},
-        "first_test": "run_invariants",
-        "metrics": ["kl_ref", "reward"],
-        "facts": ["kl_coef", "lr"],
-        "maturity": "stable",
-        "pack": "mine",
-    }

@@ -123,7 +123,9 @@ rules:
     assert rule.labels == {"team": "rl", "shift": "2", "night": "on", "page": "true"}
     assert rule.metrics == {"reward"}
     assert rule.mark is not None and (rule.mark.line, rule.mark.column) == (5, 5)
-    assert dump_pack(pack)["rules"][0]["when"]["both"][1] == {"neither": {"level": {"metric": "reward", "below": 1e-4}}}
+    assert dump_pack(pack, catalogue)["rules"][0]["when"]["both"][1] == {
+        "neither": {"level": {"metric": "reward", "below": 1e-4}}
+    }
 
 
 def test_three_lines_change_one_threshold(folder, catalogue: Catalogue) -> None:
@@ -234,6 +236,8 @@ first_tests: {my_test: {title: T, tier: rows, how: H, decides: {yes: my_fault}}}
     assert not pack.warnings
     assert pack.catalogue.faults["my_fault"].first_test == "my_test"
     assert pack.catalogue.metrics["my_metric"].help == "ours"
+    again = load_rules(folder.write(json.dumps(dump_pack(pack, catalogue)), "again.yaml"), catalogue=catalogue)
+    assert (again.rules, again.catalogue) == (pack.rules, pack.catalogue)
     wrong = problems_of(
         "version: 1\nrules: []\nfaults: {sign_flip: {title: T, summary: S, first_test: tst}}\n"
         "first_tests: {t: {title: T, tier: rows, how: H, decides: {yes: sign_flop}}}",
@@ -338,7 +342,7 @@ rules = st.fixed_dictionaries(
 def round_trip(rules: list[dict[str, object]], folder, catalogue: Catalogue) -> tuple[RulePack, RulePack]:
     written = [{"id": f"r{number}", **rule} for number, rule in enumerate(rules)]
     first = load_rules(folder.write(json.dumps({"version": 1, "rules": written})), catalogue=catalogue)
-    return first, load_rules(folder.write(json.dumps(dump_pack(first)), "again.yaml"), catalogue=catalogue)
+    return first, load_rules(folder.write(json.dumps(dump_pack(first, catalogue)), "again.yaml"), catalogue=catalogue)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
