@@ -94,6 +94,7 @@ class History:
         self.series: dict[str, Series] = {}
         self.hooks: list[Hook] = []
         self.pairs: dict[str, Pair] = {}
+        self.names: set[str] = set()
         self.owner = ""
         self.private = ""
         self.epoch = 0
@@ -189,9 +190,12 @@ class History:
         self.hooks = [hook for hook in self.hooks if hook.owner != owner]
         self.epoch += 1
 
-    def seen(self) -> frozenset[str]:
-        """The followed metrics that have had an observation."""
-        return frozenset(name for name, series in self.series.items() if series.count)
+    def meet(self, names: Iterable[str]) -> None:
+        """Remember names that were logged, also without a finite value; other plans must look again at new ones."""
+        new = set(names) - self.names
+        if new:
+            self.names |= new
+            self.epoch += 1
 
     def capture(self, owner: str) -> None:
         """Remember the levels that `at_firing` readers of a rule compare with."""
@@ -240,7 +244,7 @@ class History:
     def count(self, metric: str) -> Callable[[], int]:
         """See View."""
         series = self._series(metric)
-        return cast(Callable[[], int], self._once(("count", metric), lambda: lambda: series.count))
+        return cast(Callable[[], int], self._once(("count", metric), lambda: lambda: series.version - series.lost))
 
     def window(self, metric: str, size: int, stat: str, minimum: int | None = None, skip: int = 0) -> Reader:
         """See View."""
@@ -427,7 +431,6 @@ def _push(values: Mapping[str, float], known: Iterator[tuple[str, Series]], row:
         value = values[name] + 0.0  # so that -0.0 is 0
         series.row = row
         series.last = value
-        series.count += 1
         series.version += 1
         if series.keep:
             ring = series.values
