@@ -94,8 +94,6 @@ class Bench:
             if monitor is None:
                 triage = Triage(self.catalogue, self.pack)
                 monitor = monitors[intake.run.id] = Monitor(intake.run, self.pack, self.catalogue, triage=triage)
-            elif intake.run is not monitor.run:
-                monitor.learn(intake.run.facts)
             report = monitor.observe(row)
             found.alerts += [(found.rows, alert) for alert in report.alerts]
             if report.incident is not None:

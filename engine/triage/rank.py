@@ -48,13 +48,14 @@ def rank(
 ) -> list[Ranked]:
     """Suspects of the open alerts, most probable first; ties keep the catalogue's order.
 
+    Who is a suspect is said by alerts of `warning` and above and by the invariants; notes (`info`) only support or not.
+
     `score = exp(total) / (1 + sum of exp(total))`: a softmax in which an unknown cause takes part with total 0, so that
     one weak alert never makes a certain suspect.
     """
     clusters = _strongest(alerts, explained, symptoms, evidence)
-    candidates = dict.fromkeys(fault for best in clusters.values() for fault in best)
-    if decoding is not None:
-        candidates.update(dict.fromkeys(decoding.faults))
+    named = {suspect.fault for alert in alerts if alert.severity != "info" for suspect in alert.suspects}
+    candidates = named | set(decoding.faults if decoding is not None else ())
     totals = {
         name: faults[name].prior + sum(best.get(name, 0.0) for best in clusters.values()) + _checked(faults[name], decoding)
         for name in faults
