@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +77,39 @@ def run_ids(paths: Sequence[str]) -> list[str]:
         parent = Path(path).absolute().parent.name
         named.append(f"{parent}/{stem}" if stem in clash and parent else stem)
     return named
+
+
+def check(source: Source, run_id: str, profile: str = "auto", config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a source gives under a profile: per run the profile taken, what is mapped, unmapped and missing, and the facts.
+
+    `missing` are canonical metrics that the profile knows and this log does not hold; `never` those that the framework
+    cannot log.
+    """
+    feed = Feed(source, run_id, profile, config)
+    counts = Counter(intake.run.id for intake, _ in feed.rows())
+    return {
+        "source": source.name,
+        "kind": source.kind,
+        "records": source.stats.records,
+        "bad_rows": source.stats.bad,
+        "bad_examples": [example._asdict() for example in source.stats.examples],
+        "runs": [_checked(intake, counts[name]) for name, intake in feed.intakes.items()],
+    }
+
+
+def _checked(intake: Intake, rows: int) -> dict[str, Any]:
+    profile = intake.profile
+    assert profile is not None, "a feed that has been read to its end has decided"
+    return {
+        "run": intake.run.id,
+        "profile": profile.name,
+        "rows": rows,
+        "skipped": dict(intake.skipped),
+        "ordinal_steps": intake.ordinal_steps,
+        "mapped": dict(intake.mapped),
+        "unmapped": list(intake.unmapped),
+        "missing": [name for name in profile.metrics if name not in intake.mapped],
+        "never": list(profile.not_logged),
+        "facts": {name: asdict(fact) for name, fact in intake.run.facts.items()},
+        "unknown_config": list(intake.unknown_config),
+    }

@@ -10,12 +10,13 @@ from rltriage.engine.facts import config_value, fixed, infer, merge, resolve
 from rltriage.engine.rows import Fact, Record, Row, Run
 from rltriage.engine.sources.base import flatten, to_float, to_step
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.profiles import THRESHOLD, MetricSource, Profile, load_profiles, match
+from rltriage.rules.profiles import THRESHOLD, MetricSource, Profile, is_pattern, load_profiles, match
 
 STEP_KEYS = (
     "step",
     "global_step",
     "_step",
+    "Step",
     "training_step",
     "train/global_step",
     "trainer/global_step",
@@ -297,6 +298,7 @@ class _Planner:
             step = next((self._bare[key] for key in self._profile.step_keys if key in self._bare), None)
         time = next((key for key in TIME_KEYS if key in keys and _is_unix(keys[key])), None)
         self._used.update(key for key in (step, time, "run") if key is not None)
+        self._used.update(key for key in self._profile.step_keys if key in keys and key.endswith("step"))
         entries: list[Entry] = []
         groups: list[Group] = []
         for name, sources in self._profile.metrics.items():
@@ -330,7 +332,8 @@ class _Planner:
             found = self._matching(source.native)
             if not found:
                 continue
-            self._used.update(found)
+            if not source.keep:
+                self._used.update(found)
             transform = None if source.plain else self._transform(source)
             if len(found) == 1 or source.reduce == "first":
                 entries.append((found[0], name, transform))
@@ -342,7 +345,7 @@ class _Planner:
         return self._bare.get(native)
 
     def _matching(self, native: str) -> list[str]:
-        if "*" not in native:
+        if not is_pattern(native):
             key = self._bare.get(native)
             return [] if key is None or key in self._used else [key]
         found = {key for bare, key in self._bare.items() if key not in self._used and match(native, bare)}
