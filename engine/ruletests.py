@@ -15,8 +15,8 @@
         silent: true
 
 `steps: {first: 0, every: 1, seconds: 30}` also gives the rows wall times, `silence: 900` lets so many seconds pass after
-the last one, and `reference: {grad_norm: [0.1, 0.4]}` is a healthy range. An expectation matches an alert's transition by the
-fields that it names (`state` is firing unless said otherwise). With `exact: true` the whole pack runs and there may be no
+the last one, and `reference: {grad_norm: [0.1, 0.4]}` is a healthy range. An expectation matches an alert by the
+fields it names (`state` is firing unless said otherwise). With `exact: true` the whole pack runs and there may be no
 transition besides the expected ones; else only the rules that the test names run, since rules do not see each other.
 Everything runs through `Monitor`, as live rows do.
 """
