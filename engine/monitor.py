@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from types import MappingProxyType
 from typing import Protocol
 
@@ -135,10 +136,12 @@ class Monitor:
     def _read(self, metrics: Mapping[str, float], merged: frozenset[str]) -> tuple[Plan, Mapping[str, float]]:
         """Push a row's values into the history."""
         good, bad = metrics, _NONE
-        for value in metrics.values():
-            if type(value) is not float or value - value != 0.0:
-                good, bad = finite(metrics)
-                break
+        try:
+            plain = isfinite(sum(metrics.values()))
+        except (TypeError, OverflowError):
+            plain = False
+        if not plain:
+            good, bad = finite(metrics)
         plan = self._planner.plan(tuple(good), merged)
         for owner, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
             self._switch_off(owner, error)
