@@ -240,7 +240,7 @@ class History:
     def count(self, metric: str) -> Callable[[], int]:
         """See View."""
         series = self._series(metric)
-        return cast(Callable[[], int], self._once(("count", metric), lambda: lambda: series.count))
+        return cast(Callable[[], int], self._once(("count", metric), lambda: lambda: series.version - series.lost))
 
     def window(self, metric: str, size: int, stat: str, minimum: int | None = None, skip: int = 0) -> Reader:
         """See View."""
@@ -427,7 +427,6 @@ def _push(values: Mapping[str, float], known: Iterator[tuple[str, Series]], row:
         value = values[name] + 0.0  # so that -0.0 is 0
         series.row = row
         series.last = value
-        series.count += 1
         series.version += 1
         if series.keep:
             ring = series.values

@@ -139,7 +139,7 @@ def observed(series: Sequence[Series], row: int) -> bool:
     fewest = -1
     fresh = False
     for one in series:
-        count = one.count
+        count = one.version - one.lost
         if count and (fewest < 0 or count < fewest):
             fewest, fresh = count, one.row == row
         elif count == fewest and one.row == row:

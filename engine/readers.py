@@ -8,7 +8,7 @@ from typing import Any
 from rltriage.engine.aggregates import Head, Series, WindowFunction
 from rltriage.engine.rows import Fact
 from rltriage.rules.conditions.base import Reader
-from rltriage.rules.conditions.noise import noise, sorted_median, standard_error, z_score
+from rltriage.rules.conditions.noise import median, noise, sorted_median, standard_error, z_score
 
 
 def last(series: Series) -> Reader:
@@ -18,6 +18,8 @@ def last(series: Series) -> Reader:
 
 def window(series: Series, size: int, function: WindowFunction, minimum: int, skip: int) -> Reader:
     """A function of the last `size` observations before the newest `skip`; None below `minimum` of them."""
+    if function is median and size % 2 and minimum == size and not skip:
+        return _odd_median(series, size)
     version, cached = -1, None
     reach = size + skip
 
@@ -33,6 +35,22 @@ def window(series: Series, size: int, function: WindowFunction, minimum: int, sk
                 cached = function(values[max(0, len(values) - reach) : seen])
             else:
                 cached = function(values[-size:])
+        return cached
+
+    return read
+
+
+def _odd_median(series: Series, size: int) -> Reader:
+    """The commonest window without a call in between."""
+    version, cached = -1, None
+    half = size // 2
+
+    def read() -> float | None:
+        nonlocal version, cached
+        if series.version != version:
+            version = series.version
+            values = sorted(series.values[-size:])
+            cached = values[half] if len(values) == size else None
         return cached
 
     return read

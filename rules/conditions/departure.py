@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import ClassVar, Literal
 
 from rltriage.rules.conditions.base import Check, Kind, Reader, Verdict, View, known, text
@@ -44,10 +45,10 @@ class Departure(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile the comparison with the start."""
-        by = None if self.by is None else self.by.bind(view)
-        reach = None if self.reach is None else self.reach.bind(view)
         count, enough = view.count(self.metric), self.baseline + self.window
-        return left_start(self._start(view), self._now(view), count, enough, self.direction, self.factor, by, reach)
+        return left_start(
+            self._start(view), self._now(view), count, enough, self.direction, self.factor, self.by, self.reach, view
+        )
 
     def _start(self, view: View) -> Reader:
         return Term(metric=self.metric, stat="start", baseline=self.baseline, abs=self.abs).bind(view)
@@ -72,33 +73,58 @@ def left_start(
     enough: int,
     direction: str,
     factor: float | None,
-    by: Reader | None,
-    reach: Reader | None,
+    by: Term | None,
+    reach: Term | None,
+    view: View,
 ) -> Check:
-    """The comparison of now with start, shared by departure and divergence."""
+    """The comparison of now with start, shared by departure and divergence.
+
+    Once the start is complete it never changes, so that limits that are plain numbers make one level to compare with.
+    """
     sign = 1.0 if direction == "up" else -1.0
+    amounts = [term.bind(view) for term in (by,) if term is not None and term.constant is None]
+    levels = [term.bind(view) for term in (reach,) if term is not None and term.constant is None]
+    level: float | None = None
+
+    def fixed() -> float | None:
+        """The strictest of the constant limits, in the direction of the departure."""
+        first = start()
+        if first is None or count() < enough:
+            return None
+        limits = [] if factor is None else [sign * factor * first]
+        limits += [sign * first + by.constant] if by is not None and by.constant is not None else []
+        limits += [sign * reach.constant] if reach is not None and reach.constant is not None else []
+        return max(limits, default=-inf)
 
     def check() -> bool | None:
-        if count() < enough:
+        nonlocal level
+        if level is None:
+            level = fixed()
+        current = now()
+        if level is None or current is None:
             return None
-        first, current = start(), now()
-        if first is None or current is None:
-            return None
-        if factor is not None and sign * current < sign * factor * first:
+        if sign * current < level:
             return False
-        if by is not None:
-            amount = by()
-            if amount is None:
+        return True if plain else rest(current)
+
+    def rest(current: float) -> bool | None:
+        """The limits that can change from row to row."""
+        first = start()
+        for amount in amounts:
+            least = amount()
+            if least is None or first is None:
                 return None
-            if sign * (current - first) < amount:
+            if sign * (current - first) < least:
                 return False
-        if reach is not None:
-            level = reach()
-            if level is None:
+        for bound in levels:
+            value = bound()
+            if value is None:
                 return None
-            return sign * current >= sign * level
+            if sign * current < sign * value:
+                return False
         return True
 
+    plain = not amounts and not levels
     return check
 
 

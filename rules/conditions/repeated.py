@@ -13,28 +13,33 @@ from rltriage.rules.conditions.logic import Compound
 class Tally:
     """The last known verdicts of a condition."""
 
-    __slots__ = ("check", "held", "newest", "row", "view")
+    __slots__ = ("check", "held", "newest", "row", "total", "view")
 
     def __init__(self, view: View, check: Check, size: int) -> None:
         self.view = view
         self.check = check
         self.held: deque[bool] = deque(maxlen=size)
+        self.total = 0
         self.newest: bool | None = None
         self.row = -1
 
     def update(self) -> None:
         """Take this row's verdict; a second record of the same row replaces it."""
-        row = self.view.row_index()
+        row, held = self.view.row_index(), self.held
         if self.row == row and self.newest is not None:
-            self.held.pop()
+            self.total -= held.pop()
         self.row = row
-        self.newest = self.check()
-        if self.newest is not None:
-            self.held.append(self.newest)
+        self.newest = newest = self.check()
+        if newest is not None:
+            if len(held) == held.maxlen:
+                self.total -= held[0]
+            held.append(newest)
+            self.total += newest
 
     def forget(self) -> None:
         """The run went back."""
         self.held.clear()
+        self.total = 0
         self.newest = None
 
 
@@ -66,10 +71,10 @@ class Repeated(Compound):
         """Compile; the history runs the update at every observation, also where a combination would not ask."""
         tally = self._tally(view)
         view.each_row(self.when.metrics(), tally.update, tally.forget)
-        held, needed = tally.held, self.at_least
+        needed = self.at_least
 
         def check() -> bool | None:
-            return None if tally.newest is None else held.count(True) >= needed
+            return None if tally.newest is None else tally.total >= needed
 
         return check
 
@@ -79,6 +84,6 @@ class Repeated(Compound):
     def explain(self, view: View) -> Verdict:
         """How often it held, and why it did or did not at this row."""
         tally, verdict = self._tally(view), self.when.explain(view)
-        count = tally.held.count(True)
+        count = tally.total
         reason = f"held in {count} of the last {len(tally.held)} (needs {self.at_least}): {verdict.reason}"
         return Verdict(view.check(self)(), {**verdict.values, "held": float(count)}, reason)

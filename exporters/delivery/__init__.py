@@ -1,0 +1,1 @@
+"""How alerts reach Alertmanager, webhooks and people: composed into messages, kept in an outbox, sent by receivers."""

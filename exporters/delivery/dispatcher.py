@@ -1,0 +1,264 @@
+"""From transitions to receivers: who is told what, when it is tried again, and what is repeated.
+
+Time comes in as an argument and nothing here sleeps. `offer` is cheap, never raises and never touches the network; `flush`
+does, one receiver a call, so that a receiver that hangs holds up only itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from rltriage.engine.report import Alert, Incident
+from rltriage.exporters.delivery.alertmanager import AFTERLIFE_SECONDS, RESEND_SECONDS
+from rltriage.exporters.delivery.base import Outcome, Receiver
+from rltriage.exporters.delivery.message import NO_CATALOGUE, Message, compose
+from rltriage.exporters.delivery.outbox import FAR, Entry, Outbox
+from rltriage.rules.model import SEVERITIES, Catalogue, Severity
+
+log = logging.getLogger("rltriage.delivery")
+
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 300.0
+GROUP_WINDOW_SECONDS = 60.0
+MAX_BATCHES = 50
+"""Batches of one flush; the next flush goes on, after polling and scraping had their turn on the interpreter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which alerts a receiver hears of. `match` maps a label to globs, one of which must fit.
+
+    `page` takes only critical alerts with a named first suspect. `group_window` is how many seconds alerts of one fault are
+    collected before they become one notification; 0 sends each alone. Alertmanager groups by itself and gets all at once.
+    """
+
+    receiver: Receiver
+    min_severity: Severity = "warning"
+    page: bool = False
+    match: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    group_window: float = GROUP_WINDOW_SECONDS
+
+    def takes(self, message: Message) -> bool:
+        """Whether the receiver wants this alert at all."""
+        if SEVERITIES.index(message.severity) < SEVERITIES.index(self.min_severity) or (self.page and not message.page):
+            return False
+        labels = message.labels
+        return all(any(fnmatchcase(labels.get(name, ""), glob) for glob in globs) for name, globs in self.match.items())
+
+
+@dataclass(slots=True)
+class ReceiverState:
+    """How a receiver is doing. `failures` counts attempts that failed in a row, `problem` is the last one's reason."""
+
+    delivered: int = 0
+    reminders: int = 0
+    failed_attempts: int = 0
+    refused: int = 0
+    failures: int = 0
+    problem: str = ""
+    not_before: float = 0.0
+    remind_at: float = 0.0
+
+
+class Dispatcher:
+    """Routes transitions into the outbox and delivers what is due.
+
+    `offer` may be called from several threads; each receiver is flushed by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        routes: Iterable[Route] = (),
+        *,
+        catalogue: Catalogue = NO_CATALOGUE,
+        seed: int | None = None,
+    ) -> None:
+        self.outbox = outbox
+        self.routes = {route.receiver.name: route for route in routes}
+        self.states = {name: ReceiverState() for name in self.routes}
+        self.errors = 0
+        self._catalogue = catalogue
+        self._random = random.Random(seed)
+        self._windows: dict[tuple[str, str], float] = {}
+
+    def offer(
+        self,
+        alerts: Iterable[Alert],
+        now: float,
+        *,
+        labels: Mapping[str, str] | None = None,
+        incident: Incident | None = None,
+    ) -> int:
+        """Accept transitions for every receiver that wants them; on disk before this returns. How many were new.
+
+        A pending alert is nobody's business yet, an explained one is listed but not notified, and a receiver that was never
+        told that an alert fires is not told that it ended.
+        """
+        accepted = 0
+        for alert in alerts:
+            if alert.state == "pending" or not self.routes:
+                continue
+            try:
+                message = compose(alert, now, catalogue=self._catalogue, labels=labels, incident=incident)
+                quiet = alert.explained_by is not None
+                accepted += sum(self._accept(route, message, quiet, now) for route in self.routes.values())
+            except Exception:  # an alert that cannot be worded must not stop the rows behind it
+                self.errors += 1
+                log.exception("the alert %s of run %s could not be queued", alert.rule, alert.run)
+        return accepted
+
+    def flush(self, now: float, receiver: str | None = None) -> int:
+        """Deliver what is due, to one receiver or to each in turn; how many messages were accepted. Never raises."""
+        self.outbox.retry_disk()
+        names = [receiver] if receiver is not None else list(self.routes)
+        return sum(self._flush(self.routes[name], self.states[name], now) for name in names)
+
+    def reconcile(self, run: str, open_ids: Set[str], now: float) -> int:
+        """After the replay that follows a restart: close what a receiver holds open and no rule of the run stands by.
+
+        Rules that changed, or a log that was rewritten, leave such alerts; nothing else would ever close them.
+        """
+        closed = 0
+        for name, route in self.routes.items():
+            for entry in self.outbox.live(name):
+                message = entry.message
+                if message.run != run or not message.open or message.alert in open_ids:
+                    continue
+                annotations = {**message.annotations, "state": "superseded"}
+                ending = replace(message, state="superseded", observed=now, annotations=annotations)
+                closed += self.outbox.put(route.receiver.name, ending, now)
+        return closed
+
+    def test(self, now: float) -> dict[str, Outcome]:
+        """Send one made-up alert to every receiver, past the outbox; what became of it."""
+        alert = Alert(
+            id="test", run="rltriage-test", rule="test-notification", state="firing", severity="critical", group="liveness",
+            step=0, since_step=0, segment=0, summary="This is a test: rltriage can reach this receiver.", values={},
+            suspects=(), first_test="",
+        )  # fmt: skip
+        message = compose(alert, now)
+        return {name: route.receiver.send([message], now) for name, route in self.routes.items()}
+
+    def close(self) -> None:
+        """Let go of the receivers' connections and of the outbox."""
+        for route in self.routes.values():
+            route.receiver.close()
+        self.outbox.close()
+
+    def _accept(self, route: Route, message: Message, quiet: bool, now: float) -> bool:
+        name = route.receiver.name
+        if message.state == "firing":
+            if quiet or not route.takes(message):
+                return False
+        elif not self.outbox.knows(message.alert, "firing", name) or (
+            message.state == "stale" and not route.receiver.reminded
+        ):
+            return False
+        return self.outbox.put(name, message, now, self._due(route, message, now))
+
+    def _due(self, route: Route, message: Message, now: float) -> float:
+        """The end of the window that collects the fault's alerts; the first one opens it."""
+        if route.receiver.reminded or route.group_window <= 0:
+            return now
+        key = route.receiver.name, message.grouping
+        due = self._windows.get(key, now)
+        if not now < due <= now + route.group_window:
+            due = self._windows[key] = now + route.group_window
+        return due
+
+    def _flush(self, route: Route, state: ReceiverState, now: float) -> int:
+        if now < state.not_before <= now + FAR:
+            return 0
+        sent = 0
+        for _ in range(MAX_BATCHES):
+            batch = self._batch(route, now)
+            if not batch:
+                break
+            outcome = route.receiver.send([entry.message for entry in batch], now)
+            sent += self._record(route, state, batch, outcome, now)
+            if state.failures:
+                return sent
+        if route.receiver.reminded:
+            self._remind(route, state, now)
+        return sent
+
+    def _batch(self, route: Route, now: float) -> list[Entry]:
+        """The next messages for one call: a run's in order, a series once, and one fault where alerts are grouped."""
+        receiver = route.receiver
+        grouped = not receiver.reminded
+        size = 1 if grouped and route.group_window <= 0 else receiver.batch
+        batch: list[Entry] = []
+        passed: set[str] = set()
+        series: set[str] = set()
+        for entry in self.outbox.due(receiver.name, now):
+            message = entry.message
+            other_fault = grouped and batch and message.grouping != batch[0].message.grouping
+            if message.run in passed or other_fault or (not grouped and message.series in series):
+                passed.add(message.run)
+                continue
+            series.add(message.series)
+            batch.append(entry)
+            if len(batch) == size:
+                break
+        return batch
+
+    def _record(self, route: Route, state: ReceiverState, batch: list[Entry], outcome: Outcome, now: float) -> int:
+        name = route.receiver.name
+        accepted = [entry for index, entry in enumerate(batch) if index in outcome.accepted]
+        self.outbox.delivered(accepted, now, keep=route.receiver.reminded)
+        state.delivered += len(accepted)
+        for index, words in outcome.refused.items():
+            entry = batch[index]
+            self.outbox.refused(entry, now + self._wait(entry.refusals))
+            state.refused += 1
+            if entry.refusals == 1:
+                log.error("receiver %s will not take %s of run %s: %s", name, entry.message.rule, entry.message.run, words)
+        self._judge(name, state, outcome, len(accepted) + len(outcome.refused) == len(batch), now)
+        return len(accepted)
+
+    def _judge(self, name: str, state: ReceiverState, outcome: Outcome, through: bool, now: float) -> None:
+        """Back off from a receiver that failed; say so when it starts and when it ends, not at every attempt."""
+        if outcome.problem and outcome.problem != state.problem:
+            log.warning("receiver %s: %s", name, outcome.problem)
+        elif state.problem and not outcome.problem:
+            log.warning("receiver %s works again", name)
+        state.problem = outcome.problem
+        if through:
+            state.failures = 0
+            state.not_before = 0.0
+            return
+        state.failed_attempts += 1
+        # A receiver may ask for a longer wait than ours, but not for one that would look like a clock set back.
+        state.not_before = now + min(max(self._wait(state.failures), outcome.retry_after), FAR)
+        state.failures += 1
+
+    def _wait(self, failures: int) -> float:
+        """Exponential backoff, between half of it and all of it, so that many watchers do not knock together."""
+        longest = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30), LONGEST_RETRY_SECONDS)
+        return longest * (0.5 + self._random.random() / 2)
+
+    def _remind(self, route: Route, state: ReceiverState, now: float) -> None:
+        """Re-send what a forgetful receiver must keep believing, and for a while what has ended."""
+        if now < state.remind_at <= now + RESEND_SECONDS:
+            return
+        name = route.receiver.name
+        live = self.outbox.live(name)
+        over = [e for e in live if not e.message.open and now - (e.delivered or e.created) > AFTERLIFE_SECONDS]
+        self.outbox.forget(over)
+        # A series whose next state already waits must not be told its old one again.
+        moving = {entry.message.series for entry in self.outbox.waiting(name)} | {entry.message.series for entry in over}
+        told = now - RESEND_SECONDS / 2
+        entries = [e for e in live if e.message.series not in moving and not told < (e.delivered or 0.0) <= now]
+        for start in range(0, len(entries), route.receiver.batch):
+            part = entries[start : start + route.receiver.batch]
+            outcome = route.receiver.send([entry.message for entry in part], now)
+            state.reminders += len(outcome.accepted)
+            self._judge(name, state, outcome, len(outcome.accepted) + len(outcome.refused) == len(part), now)
+            if state.failures:
+                return
+        state.remind_at = now + RESEND_SECONDS

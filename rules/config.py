@@ -1,0 +1,208 @@
+"""`rltriage.yaml`: what a service watches, by which rules, and whom it tells.
+
+Checked like a rule pack: every problem at once, each with its place and what to write instead. Secrets are never in the
+file, only `{env: NAME}` or `{file: PATH}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from rltriage.rules.config_checks import DAY, RECEIVER_KINDS, SOURCE_KINDS, crosscheck, redacted, seconds, secrets_in
+from rltriage.rules.errors import DeliveryError, RulePackError
+from rltriage.rules.model import Problem, Severity
+from rltriage.rules.validate import validate
+from rltriage.rules.yamlmarks import Node, parse, read
+
+SCHEMA_FILE = Path(__file__).with_name("config.schema.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret is kept. Calling it reads the secret, each time anew, so that a rotated one needs no restart."""
+
+    env: str = ""
+    file: str = ""
+
+    def __call__(self) -> str:
+        """The secret. Raises DeliveryError that names the variable or file, never its content."""
+        if self.env:
+            value = os.environ.get(self.env, "")
+            if not value:
+                raise DeliveryError(f"the environment variable {self.env} is not set: export the secret there")
+            return value
+        try:
+            value = Path(self.file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "not text"
+            raise DeliveryError(f"the secret file {self.file} cannot be read: {why}") from None
+        if not value:
+            raise DeliveryError(f"the secret file {self.file} is empty: write the secret into it")
+        return value
+
+
+Setting = str | Secret
+
+
+def text_of(setting: Setting) -> Callable[[], str]:
+    """A function that gives the setting's text, whether it is a secret or not."""
+    return setting if isinstance(setting, Secret) else lambda: setting
+
+
+@dataclass(frozen=True, slots=True)
+class BasicAuth:
+    """A user name with its password."""
+
+    username: str
+    password: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig:
+    """One source: a file, folder or glob, an exporter's endpoint or a Prometheus server. `path` is absolute."""
+
+    kind: Literal["path", "metrics", "prometheus"]
+    where: Setting
+    query: str = ""
+    profile: str = "auto"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverConfig:
+    """Who is told, and of what. `urls` has several elements only for an Alertmanager's replicas; times are seconds."""
+
+    name: str
+    kind: Literal["alertmanager", "webhook", "apprise"]
+    urls: tuple[Setting, ...]
+    body: Mapping[str, Any] | None = None
+    headers: Mapping[str, Setting] = field(default_factory=dict)
+    basic_auth: BasicAuth | None = None
+    ca_file: str = ""
+    min_severity: Severity = "warning"
+    page: bool = False
+    match: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    group_window: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """How the endpoint is protected; empty where it is not."""
+
+    cert_file: str = ""
+    key_file: str = ""
+    users: Mapping[str, Secret] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole `rltriage.yaml`. Paths are absolute, taken from the file's folder; `retention` is in seconds."""
+
+    sources: tuple[SourceConfig, ...] = ()
+    packs: tuple[str, ...] = ("triage",)
+    listen: str = "127.0.0.1:9464"
+    web: WebConfig = WebConfig()
+    receivers: tuple[ReceiverConfig, ...] = ()
+    state_dir: Path = Path("rltriage-state")
+    retention: float = 30 * DAY
+    external_url: str = ""
+
+
+def load_config(path: Path) -> Config:
+    """The configuration in a file. Raises RulePackError with every problem of it."""
+    root, problems = read(path)
+    return _config(root, problems, path.absolute().parent)
+
+
+def parse_config(text: str, path: str = "rltriage.yaml", folder: Path = Path()) -> Config:
+    """The configuration in a text; `folder` is what its paths start from. Raises RulePackError."""
+    root, problems = parse(text, path)
+    return _config(root, problems, folder.absolute())
+
+
+def _config(root: Node | None, problems: list[Problem], folder: Path) -> Config:
+    found = list(problems)
+    if root is not None:
+        found += validate(root, _schema(), "the configuration")
+        found += crosscheck(root)
+    if root is None or found:
+        hidden = secrets_in(root) if root is not None else frozenset()
+        found.sort(key=lambda problem: (problem.mark.line, problem.mark.column))
+        raise RulePackError([redacted(problem, hidden) for problem in found])
+    return _build(root, folder)
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    return schema
+
+
+def _build(root: Node, folder: Path) -> Config:
+    """The dataclasses of a checked tree."""
+    data = root.plain()
+    rules, web = data.get("rules", {}), data.get("web", {})
+    default = Config()
+    tls = web.get("tls", {})
+    return Config(
+        sources=tuple(_source(item, folder) for item in data.get("sources", ())),
+        packs=(*rules.get("packs", default.packs), *(_absolute(extra, folder) for extra in rules.get("extra", ()))),
+        listen=data.get("listen", default.listen),
+        web=WebConfig(
+            _absolute(tls["cert_file"], folder) if tls else "",
+            _absolute(tls["key_file"], folder) if tls else "",
+            {user: _secret(item, folder) for user, item in web.get("basic_auth", {}).items()},
+        ),
+        receivers=tuple(_receiver_config(item, folder) for item in data.get("receivers", ())),
+        state_dir=Path(_absolute(data.get("state_dir", str(default.state_dir)), folder)),
+        retention=seconds(data.get("retention", default.retention)) or 0.0,
+        external_url=data.get("external_url", ""),
+    )
+
+
+def _source(item: Mapping[str, Any], folder: Path) -> SourceConfig:
+    kind = next(name for name in SOURCE_KINDS if name in item)
+    where = _absolute(item[kind], folder) if kind == "path" else _setting(item[kind], folder)
+    given = {name: item[name] for name in ("query", "profile", "labels", "config") if name in item}
+    return SourceConfig(kind, where, **given)  # type: ignore[arg-type]
+
+
+def _receiver_config(item: Mapping[str, Any], folder: Path) -> ReceiverConfig:
+    kind = next(name for name in RECEIVER_KINDS if name in item)
+    urls = item[kind] if isinstance(item[kind], list) else [item[kind]]
+    given = {name: item[name] for name in ("body", "min_severity", "page") if name in item}
+    if "basic_auth" in item:
+        given["basic_auth"] = BasicAuth(item["basic_auth"]["username"], _secret(item["basic_auth"]["password"], folder))
+    if "ca_file" in item:
+        given["ca_file"] = _absolute(item["ca_file"], folder)
+    if "group_window" in item:
+        given["group_window"] = seconds(item["group_window"])
+    headers = {name: _setting(value, folder) for name, value in item.get("headers", {}).items()}
+    match = {name: tuple(value) if isinstance(value, list) else (value,) for name, value in item.get("match", {}).items()}
+    return ReceiverConfig(
+        item["name"],
+        kind,  # type: ignore[arg-type]
+        tuple(_setting(url, folder) for url in urls),
+        headers=headers,
+        match=match,
+        **given,
+    )
+
+
+def _setting(item: Any, folder: Path) -> Setting:
+    return item if isinstance(item, str) else _secret(item, folder)
+
+
+def _secret(item: Mapping[str, str], folder: Path) -> Secret:
+    return Secret(item.get("env", ""), _absolute(item["file"], folder) if "file" in item else "")
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return str(folder / Path(path).expanduser())

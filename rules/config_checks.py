@@ -1,0 +1,175 @@
+"""What the schema of `rltriage.yaml` cannot say, and how problems are told without repeating a secret.
+
+A secret that was written out all the same is a problem; neither its message nor the quoted line shows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Set
+from dataclasses import replace
+from string import Template
+from urllib.parse import urlsplit
+
+from rltriage.rules.model import Problem
+from rltriage.rules.validate import choices, closest
+from rltriage.rules.yamlmarks import Node
+
+SOURCE_KINDS = ("path", "metrics", "prometheus")
+RECEIVER_KINDS = ("alertmanager", "webhook", "apprise")
+PLACEHOLDERS = (
+    "alerts", "command", "count", "fault", "first_test", "id", "rule", "run", "runs", "severity", "state", "status", "step",
+    "suspects", "text", "title", "values",
+)  # fmt: skip
+"""What a webhook's body may name with `$`."""
+DAY = 86400.0
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
+_SECRET_KEY = re.compile(r"pass|secret|token|credential|auth|api.?key|apprise|cookie", re.IGNORECASE)
+_SECRET_LINE = re.compile(r"""(?i)^(.*(?:pass|secret|token|credential|auth|api.?key|apprise|cookie)[\w"'-]*\s*:\s*)\S.*$""")
+_USER_INFO = re.compile(r"://[^/\s@]+@")
+_HIDDEN = "***"
+_SHORT = 5
+
+
+def crosscheck(root: Node) -> Iterator[Problem]:
+    """What the schema cannot say: exactly one of several, unique names, URLs, durations, placeholders, plain secrets."""
+    for source in _elements(root, "sources"):
+        yield from _exactly_one(source, SOURCE_KINDS, "a source")
+        yield from _urls(source, "metrics", "prometheus")
+        yield from _only_with(source, "query", "prometheus")
+    seen: dict[str, int] = {}
+    for receiver in _elements(root, "receivers"):
+        yield from _receiver(receiver)
+        name = receiver.get("name")
+        if name is not None and isinstance(name.value, str):
+            if name.value in seen:
+                message = f"the receiver `{name.value}` is defined twice (first in line {seen[name.value]})"
+                yield name.problem("duplicate", message, "give each its own name: the outbox remembers by it what was said")
+            seen.setdefault(name.value, name.line)
+    yield from _urls(root, "external_url")
+    yield from _duration(root.get("retention"), "retention")
+    for node in root.walk():
+        if {"env", "file"} <= set(node.entries):
+            yield node.key("file").problem(
+                "value", "a secret is in one place, not both `env` and `file`", "delete one of them"
+            )
+
+
+def _receiver(receiver: Node) -> Iterator[Problem]:
+    yield from _exactly_one(receiver, RECEIVER_KINDS, "a receiver")
+    yield from _urls(receiver, "alertmanager", "webhook")
+    yield from _only_with(receiver, "body", "webhook")
+    yield from _duration(receiver.get("group_window"), "group_window")
+    for name in ("headers", "basic_auth", "ca_file"):
+        yield from _only_with(receiver, name, "alertmanager", "webhook")
+    for node in (receiver.get("body") or receiver).walk() if receiver.get("body") else ():
+        yield from _placeholders(node)
+    headers = receiver.get("headers")
+    for name, node in headers.entries.items() if headers is not None else ():
+        if _SECRET_KEY.search(name) and isinstance(node.value, str):
+            yield node.problem("secret", f"the header {name} holds a secret in plain text", _SECRET_HINT)
+
+
+_SECRET_HINT = "write {env: NAME} or {file: PATH} and keep the secret there"
+
+
+def _elements(root: Node, key: str) -> list[Node]:
+    node = root.get(key)
+    return [element for element in node.elements if element.kind == "mapping"] if node is not None else []
+
+
+def _exactly_one(node: Node, names: tuple[str, ...], what: str) -> Iterator[Problem]:
+    given = [name for name in names if name in node.entries]
+    words = ", ".join(f"`{name}`" for name in names[:-1]) + f" or `{names[-1]}`"
+    if not given:
+        yield node.problem("missing", f"{what} needs one of {words}", f"add `{names[0]}: ...`")
+    for name in given[1:]:
+        message = f"{what} has either `{given[0]}` or `{name}`, not both"
+        yield node.key(name).problem("value", message, "make two of it, one each")
+
+
+def _only_with(node: Node, name: str, *kinds: str) -> Iterator[Problem]:
+    if name in node.entries and not any(kind in node.entries for kind in kinds):
+        yield node.key(name).problem(
+            "value", f"`{name}` means nothing here", f"it belongs to {' or '.join(kinds)}: delete it"
+        )
+
+
+def _urls(node: Node, *names: str) -> Iterator[Problem]:
+    for name in names:
+        below = node.get(name)
+        for element in (below.elements or [below]) if below is not None else ():
+            if not isinstance(element.value, str):
+                continue
+            if _USER_INFO.search(element.value):
+                hint = "use basic_auth, or give the whole URL as {env: NAME} or {file: PATH}"
+                yield element.problem("secret", f"`{name}` holds a password in plain text", hint)
+            elif not _is_url(element.value):
+                yield element.problem(
+                    "value", f"`{name}` must be an http:// or https:// URL", "for example http://host:9093"
+                )
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+
+
+def _duration(node: Node | None, name: str) -> Iterator[Problem]:
+    if node is not None and isinstance(node.value, str) and seconds(node.value) is None:
+        hint = "write a number with s, m, h, d or w: 90s, 12h, 30d"
+        yield node.problem("value", f"`{name}` cannot be {node.value!r}: it is no duration", hint)
+
+
+def seconds(value: object) -> float | None:
+    """The seconds that a duration means: a number, or text such as 90s, 12h, 30d; None for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw])", value.strip()) if isinstance(value, str) else None
+    return float(match[1]) * _UNITS[match[2]] if match else None
+
+
+def _placeholders(node: Node) -> Iterator[Problem]:
+    if not isinstance(node.value, str):
+        return
+    template = Template(node.value)
+    if not template.is_valid():
+        yield node.problem("value", "a `$` stands alone in this text", "write $$ for a dollar sign")
+        return
+    for name in template.get_identifiers():
+        if name not in PLACEHOLDERS:
+            hint = closest(name, PLACEHOLDERS) or choices(PLACEHOLDERS, 20)
+            yield node.problem("unknown", f"`${name}` stands for nothing", hint)
+
+
+def secrets_in(root: Node) -> frozenset[str]:
+    """Every text that may be a secret written out in the file, so that no message repeats it."""
+    return frozenset(_secrets(root, False))
+
+
+def _secrets(node: Node, secret: bool) -> Iterator[str]:
+    """The texts below keys that sound secret, and URLs with a password; keys and the names of secrets are none."""
+    if node.kind == "scalar" and node.value not in (None, "") and (secret or _USER_INFO.search(str(node.value))):
+        yield str(node.value)
+    for key, below in node.entries.items():
+        if key not in ("env", "file", "username"):
+            yield from _secrets(below, secret or bool(_SECRET_KEY.search(key)))
+    for element in node.elements:
+        yield from _secrets(element, secret)
+
+
+def redacted(problem: Problem, hidden: Set[str]) -> Problem:
+    """The problem without the secrets, in its words and in the line that it quotes."""
+
+    def clean(text: str) -> str:
+        for secret in sorted(hidden, key=len, reverse=True):
+            # A short one is also part of innocent words; where values are quoted, it is quoted whole.
+            short = len(secret) < _SHORT
+            text = text.replace(repr(secret), repr(_HIDDEN)) if short else text.replace(secret, _HIDDEN)
+        return _USER_INFO.sub(f"://{_HIDDEN}@", text)
+
+    source = _SECRET_LINE.sub(rf"\1{_HIDDEN}", clean(problem.source))
+    return replace(problem, message=clean(problem.message), hint=clean(problem.hint), source=source)

@@ -1,0 +1,86 @@
+"""What a message says: labels that identify, annotations that describe."""
+
+from dataclasses import replace
+
+from rltriage.exporters.delivery.message import MAX_TEXT, Message, alert_name, compose
+from rltriage.rules.model import Catalogue, FirstTest
+
+CATALOGUE = Catalogue(
+    {}, {"kl_after_one_step": FirstTest("kl_after_one_step", "KL after one step", "trainer", "", "check {run}")}, {}
+)
+
+
+def test_labels_identify_and_hold_nothing_that_moves(make_alert):
+    """Two rows of one alert have equal labels: a step or value in them would be a second alert to Alertmanager."""
+    one = compose(make_alert(), 100.0, labels={"team": "posttraining"})
+    two = compose(make_alert(step=90, values={"kl_ref": 0.5}, summary="else"), 900.0, labels={"team": "posttraining"})
+    assert one.labels == two.labels
+    assert one.labels == {
+        "alertname": "KlRefExactlyZero",
+        "run": "r1",
+        "team": "posttraining",
+        "rule": "kl-ref-exactly-zero",
+        "group": "consistency",
+        "severity": "critical",
+        "fault": "ref_is_policy",
+        "first_test": "kl_after_one_step",
+    }
+    assert one.annotations != two.annotations
+
+
+def test_empty_labels_are_left_out(make_alert):
+    """Alertmanager drops an empty value silently, which would be another identity."""
+    labels = compose(make_alert(suspects=(), first_test=""), 1.0, labels={"team": ""}).labels
+    assert "" not in labels.values() and not {"fault", "first_test", "team"} & set(labels)
+
+
+def test_a_runs_labels_cannot_replace_ours_and_are_bounded(make_alert):
+    """A label called severity, a name that Prometheus refuses and a long value do no harm."""
+    given = {
+        "severity": "info",
+        "alertname": "x",
+        "bad-name": "v",
+        "long": "y" * 5000,
+        **{f"l{i}": "v" for i in range(100)},
+    }
+    labels = compose(make_alert(), 1.0, labels=given).labels
+    assert labels["severity"] == "critical" and labels["alertname"] == "KlRefExactlyZero" and labels["bad_name"] == "v"
+    assert len(labels["long"]) <= 128 and len(labels) <= 26
+
+
+def test_annotations_carry_text_ranking_step_values_and_the_command(make_alert):
+    """What somebody on call needs stands in the annotations, the command with its run filled in."""
+    found = compose(make_alert(), 1.0, catalogue=CATALOGUE).annotations
+    assert found["suspects"] == "ref_is_policy 0.70, dead_gradient 0.20"
+    assert (found["step"], found["since_step"], found["values"]) == ("7", "5", "kl_ref=0")
+    assert found["first_test_command"] == "check r1"
+    assert "KL after one step" in found["description"] and "ref_is_policy" in found["description"]
+
+
+def test_long_text_is_cut(make_alert):
+    """A chat service would cut it anyway, and Alertmanager bounds nothing."""
+    assert len(compose(make_alert(summary="x" * 99_999), 1.0).annotations["summary"]) == MAX_TEXT
+
+
+def test_only_a_critical_alert_with_a_suspect_pages(make_alert):
+    """Severity alone wakes nobody up."""
+    assert compose(make_alert(), 1.0).page
+    assert not compose(make_alert(suspects=()), 1.0).page
+    assert not compose(make_alert(severity="warning"), 1.0).page
+
+
+def test_an_alert_never_starts_in_the_future(make_alert):
+    """A trainer's clock may run ahead of ours."""
+    assert compose(make_alert(time=500.0), 100.0).starts == 100.0
+    assert compose(make_alert(time=50.0), 100.0).starts == 50.0
+
+
+def test_a_message_survives_being_stored(make_alert):
+    """Text that UTF-8 cannot carry included."""
+    message = compose(replace(make_alert(), summary="caf\u00e9 \ud800 \u2603"), 1.5)
+    assert Message.from_json(message.to_json()) == message
+
+
+def test_alert_names_are_camel_case():
+    """As Prometheus names alerts, whatever the rule's id holds."""
+    assert [alert_name(rule) for rule in ("nan", "a-b_c", "logp-gap-2x", "--")] == ["Nan", "ABC", "LogpGap2x", "Rltriage"]
