@@ -77,15 +77,22 @@ class _Lookup:
         self.used: set[str] = set()
 
     def __call__(self, name: str) -> Any:
-        if name in self._config:
-            self.used.add(name)
-            return self._config[name]
-        ends = [key for key in self._config if key.endswith(("." + name, "/" + name))]
-        values = {repr(self._config[key]) for key in ends}
-        if len(values) != 1:
-            return _UNKNOWN
-        self.used.update(ends)
-        return self._config[ends[0]]
+        keys = _keys(self._config, name)
+        self.used.update(keys)
+        return self._config[keys[0]] if keys else _UNKNOWN
+
+
+def config_value(config: Mapping[str, Any], name: str) -> Any:
+    """The value of a config key given in full or by its end; None if there is none, or several that differ."""
+    keys = _keys(config, name)
+    return config[keys[0]] if keys else None
+
+
+def _keys(config: Mapping[str, Any], name: str) -> list[str]:
+    if name in config:
+        return [name]
+    ends = [key for key in config if key.endswith(("." + name, "/" + name))]
+    return ends if len({repr(config[key]) for key in ends}) == 1 else []
 
 
 def _derive(sources: tuple[ConfigSource, ...], lookup: _Lookup) -> tuple[Any, list[str]]:

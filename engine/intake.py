@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rltriage.engine.facts import fixed, infer, merge, resolve
+from rltriage.engine.facts import config_value, fixed, infer, merge, resolve
 from rltriage.engine.rows import Fact, Record, Row, Run
 from rltriage.engine.sources.base import flatten, to_float, to_step
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.profiles import THRESHOLD, MetricSource, Profile, load_profiles, match
+from rltriage.rules.profiles import THRESHOLD, MetricSource, Profile, is_pattern, load_profiles, match
 
 STEP_KEYS = (
     "step",
     "global_step",
     "_step",
+    "Step",
     "training_step",
     "train/global_step",
     "trainer/global_step",
@@ -142,8 +143,8 @@ class Intake:
 
     @property
     def resolution(self) -> dict[str, float]:
-        """Smallest step between values, per metric, where every value so far was text with the same 2 or more decimals."""
-        return {name: 10.0**-places for name, places in self._decimals.items() if places is not None and places > 1}
+        """Smallest step between values, per metric, where every value so far was text with the same 2 to 8 decimals."""
+        return {name: 10.0**-places for name, places in self._decimals.items() if places is not None and 1 < places < 9}
 
     def _release(self, chosen: Profile) -> list[Row]:
         self._take(chosen)
@@ -264,7 +265,7 @@ class Intake:
 
     def _plan(self, values: Mapping[str, Any]) -> Plan:
         assert self.profile is not None
-        plan = _Planner(self.profile, values).plan()
+        plan = _Planner(self.profile, values, self._all_config).plan()
         for key, name, _ in plan.entries:
             if key not in plan.unmapped:
                 self.mapped.setdefault(name, key)
@@ -279,8 +280,9 @@ class Intake:
 class _Planner:
     """Finds, for one set of keys, what each key means under a profile."""
 
-    def __init__(self, profile: Profile, values: Mapping[str, Any]) -> None:
+    def __init__(self, profile: Profile, values: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         self._profile = profile
+        self._config = config
         self._values = values
         self._bare: dict[str, str] = {}
         for key in values:
@@ -296,6 +298,7 @@ class _Planner:
             step = next((self._bare[key] for key in self._profile.step_keys if key in self._bare), None)
         time = next((key for key in TIME_KEYS if key in keys and _is_unix(keys[key])), None)
         self._used.update(key for key in (step, time, "run") if key is not None)
+        self._used.update(key for key in self._profile.step_keys if key in keys and key.endswith("step"))
         entries: list[Entry] = []
         groups: list[Group] = []
         for name, sources in self._profile.metrics.items():
@@ -329,7 +332,8 @@ class _Planner:
             found = self._matching(source.native)
             if not found:
                 continue
-            self._used.update(found)
+            if not source.keep:
+                self._used.update(found)
             transform = None if source.plain else self._transform(source)
             if len(found) == 1 or source.reduce == "first":
                 entries.append((found[0], name, transform))
@@ -341,7 +345,7 @@ class _Planner:
         return self._bare.get(native)
 
     def _matching(self, native: str) -> list[str]:
-        if "*" not in native:
+        if not is_pattern(native):
             key = self._bare.get(native)
             return [] if key is None or key in self._used else [key]
         found = {key for bare, key in self._bare.items() if key not in self._used and match(native, bare)}
@@ -349,15 +353,16 @@ class _Planner:
 
     def _transform(self, source: MetricSource) -> Callable[[float, Mapping[str, Any]], float | None]:
         scale, none, negate, one_minus = source.scale, source.none, source.negate, source.one_minus
-        divisor = None if source.divide_by is None else self._find(source.divide_by)
         divides = source.divide_by is not None
+        divisor = None if source.divide_by is None else self._find(source.divide_by)
+        constant = None if source.divide_by is None else to_float(config_value(self._config, source.divide_by))
 
         def apply(value: float, values: Mapping[str, Any]) -> float | None:
             if value in none:
                 return None
             value *= scale
             if divides:
-                by = None if divisor is None else to_float(values.get(divisor))
+                by = constant if divisor is None else to_float(values.get(divisor))
                 if not by:
                     return None
                 value /= by

@@ -32,11 +32,21 @@ FACTS = (
     *("precision", "has_critic", "group_size", "reward_max", "reward_weights", "max_length", "lr", "warmup_steps"),
     *("weight_decay", "entropy_coef", "clip_eps", "steps", "async_lag", "resumed_at", "old_logp_source"),
 )
+METRICS = (
+    *("reward", "reward_std", "pass_rate", "eval_pass", "eval_n", "entropy", "approx_kl", "approx_kl_max", "kl_ref"),
+    *("sampler_kl", "clip_frac", "ratio_mean", "ratio_max", "ratio_min", "ratio_first_max", "is_ratio_mean"),
+    *("grad_norm", "grad_norm_max", "loss", "lr", "value_loss", "explained_variance"),
+    *("adv_mean", "adv_min", "adv_max", "adv_abs_max", "zero_adv_frac", "all_pass_frac", "all_fail_frac"),
+    *("length", "length_min", "length_max", "length_pass", "length_fail", "truncated_frac"),
+    *("logp_gap", "logp_gap_p99", "logp_gap_max", "logp_gap_gt1_frac", "logp_placeholder_frac"),
+    *("probs_diff_mean", "probs_diff_max", "turns", "reads", "tests", "edits", "malformed", "hardcode", "submitted"),
+    *("n_episodes", "n_groups", "loss_tokens"),
+)
 KINDS = ("approx_kl_kind", "kl_ref_kind", "sampler_kl_kind", "entropy_kind", "length_kind", "reward_kind")
 _FOLD = re.compile(r"[^a-z0-9/@]+")
 REDUCERS = ("first", "mean", "max", "min", "sum")
 THRESHOLD = 2.0
-_METRIC_KEYS = {"from", "scale", "negate", "one_minus", "divide_by", "none", "reduce", "beside"}
+_METRIC_KEYS = {"from", "scale", "negate", "one_minus", "divide_by", "none", "reduce", "beside", "keep"}
 _CONFIG_KEYS = {"key", "product", "divide_by", "present", "const", "lookup", "values", "all"}
 _PROFILE_KEYS = {
     *("profile", "title", "read_from", "detect", "strip", "step_keys", "nulls", "metrics", "config", "logged", "facts"),
@@ -46,11 +56,11 @@ _PROFILE_KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """One native name (`*` matches anything) of a canonical metric, and how its number becomes ours.
+    """One native name of a canonical metric, and how its number becomes ours. `*` matches anything, `+` all but `/`.
 
     value = native * scale, divided by the metric or fact `divide_by`, then 1 - value, then negated; `none` are values
     that stand for "nothing to say". Several names that match one pattern are reduced by `reduce`. With `beside` the name
-    has this meaning only in a record that holds that name too.
+    has this meaning only in a record that holds that name too; with `keep` it also passes through under its own name.
     """
 
     native: str
@@ -61,6 +71,7 @@ class MetricSource:
     none: tuple[float, ...] = ()
     reduce: str = "first"
     beside: str | None = None
+    keep: bool = False
 
     @property
     def plain(self) -> bool:
@@ -120,13 +131,17 @@ class Profile:
 
 @cache
 def _pattern(pattern: str) -> re.Pattern[str] | None:
-    if "*" not in pattern:
+    if not is_pattern(pattern):
         return None
-    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")) + r"\Z")
+    return re.compile(re.escape(pattern).replace(r"\*", ".*").replace(r"\+", "[^/]+") + r"\Z")
+
+
+def is_pattern(name: str) -> bool:
+    return "*" in name or "+" in name
 
 
 def match(pattern: str, name: str) -> bool:
-    """Whether a native name is the pattern; `*` stands for any text, separators included."""
+    """Whether a native name is the pattern; `*` stands for any text, `+` for text without `/`."""
     compiled = _pattern(pattern)
     return name == pattern if compiled is None else compiled.match(name) is not None
 
@@ -197,6 +212,9 @@ class _Reader:
     def profile(self, data: Mapping[str, Any], name: str) -> Profile:
         self._known(data, _PROFILE_KEYS, name)
         unknown = [fact for part in ("config", "logged") for fact in data.get(part, {}) if fact not in (*FACTS, *KINDS)]
+        for metric in (*data.get("metrics", {}), *data.get("not_logged", ())):
+            if metric not in METRICS:
+                self.problem(f"{name}: {metric!r} is no canonical metric", f"one of {', '.join(METRICS)}")
         for fact in unknown:
             self.problem(f"{name}: {fact!r} is no config fact", f"one of {', '.join(FACTS)}")
         return Profile(
@@ -245,6 +263,7 @@ class _Reader:
                     none=tuple(float(x) for x in _listed(item["none"])) if "none" in item else (),
                     reduce=reduce,
                     beside=item.get("beside"),
+                    keep=bool(item.get("keep", False)),
                 )
             )
         return tuple(sources)
