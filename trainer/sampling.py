@@ -24,6 +24,11 @@ class Batch:
     rewards: Tensor  # [B] float
     episodes: tuple[Episode, ...] = ()
 
+    def rows(self, order: Tensor) -> Batch:
+        """The rows `order [b]` of the batch, in that order."""
+        episodes = tuple(self.episodes[i] for i in order.tolist())
+        return Batch(self.ids[order], self.mask[order], self.sample_logp[order], self.rewards[order], episodes)
+
 
 @torch.no_grad()
 def sample_episodes(policy: Policy, episodes: Sequence[Episode], temperature: float, generator: torch.Generator) -> None:
