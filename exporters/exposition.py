@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rltriage.exporters.naming import Family, number
-from rltriage.exporters.samples import Lines, Sample
+from rltriage.exporters.samples import Columns, Lines
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-def lines(samples: Sequence[Sample]) -> Lines:
-    """Families and lines of samples, as two lists: a pair for each line would keep the garbage collector busy.
-
-    The lines are the same in both formats, so that a run is formatted once per row.
-    """
-    families = tuple([series.family for series, _ in samples])
-    total = sum([value for _, value in samples])
+def lines(columns: Columns) -> Lines:
+    """Families and lines of samples. The same in both formats, so that a run is formatted once per row."""
+    series, values = columns
+    families = tuple([one.family for one in series])
+    total = sum(values)
     if total - total == 0.0:  # All are finite, and none needs a special spelling.
-        return families, [f"{series.head}{value!r}\n" for series, value in samples]
-    return families, [f"{series.head}{number(value)}\n" for series, value in samples]
+        return families, [f"{one.head}{value!r}\n" for one, value in zip(series, values, strict=True)]
+    return families, [f"{one.head}{number(value)}\n" for one, value in zip(series, values, strict=True)]
 
 
 def document(blocks: Mapping[Family, list[str]], openmetrics: bool) -> bytes:

@@ -14,14 +14,14 @@ import itertools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from rltriage.engine.report import StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters import exposition
 from rltriage.exporters.naming import Family, Names, Series
-from rltriage.exporters.samples import FIRST, LAST, Entry, Lines, Sample
+from rltriage.exporters.samples import FIRST, LAST, Columns, Entry, Lines
 from rltriage.exporters.state import Alerts, RunState, Snapshot
 from rltriage.rules.model import MetricInfo, Rule
 
@@ -111,13 +111,14 @@ class Gauges:
                 self._cache[openmetrics, True] = gzip.compress(body, 1, mtime=0)
             return self._cache[openmetrics, True]
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> Iterator[tuple[Series, float]]:
         """Every sample, for a collector: the same that `render` writes, in no particular order."""
         with self._rendering:
             self._forget_ended()
-            entries = list(self._entries.values())
-            found = [sample for entry in entries for sample in entry.samples(entry.snapshot, self._names)]
-            return found + self._own()
+            found = [entry.columns(entry.snapshot, self._names) for entry in list(self._entries.values())]
+            found.append(self._own())
+        for columns in found:
+            yield from zip(*columns, strict=True)
 
     def _admit(self, run: Run) -> Entry | None:
         with self._admission:
@@ -159,22 +160,24 @@ class Gauges:
         if entry.rendered is not None and entry.rendered[0] is snapshot:
             return entry.rendered[1]
         try:
-            text = exposition.lines(entry.samples(snapshot, self._names))
+            text = exposition.lines(entry.columns(snapshot, self._names))
         except Exception:
             self._failures += 1
             text = (), []
         entry.rendered = (snapshot, text)
         return text
 
-    def _own(self) -> list[Sample]:
-        entries = list(self._entries.values())
-        failures = self._failures + sum(entry.not_numbers for entry in entries)
-        dropped = {"collision": len(self._names.collisions), "extra": self._names.over_limit, "run": self._runs_refused}
-        found = [(Series(DROPPED, (("reason", reason),)), float(count)) for reason, count in dropped.items()]
-        found.append((Series(RUNS, ()), float(len(entries))))
-        found.append((Series(FAILURES, ()), float(failures)))
-        found.append((Series(BUILD, (("version", _version()),)), 1.0))
-        return found
+    def _own(self) -> Columns:
+        names = self._names
+        own = {
+            Series(RUNS, ()): len(self._entries),
+            Series(FAILURES, ()): self._failures + names.not_numbers,
+            Series(DROPPED, (("reason", "collision"),)): len(names.collisions),
+            Series(DROPPED, (("reason", "extra"),)): names.over_limit,
+            Series(DROPPED, (("reason", "run"),)): self._runs_refused,
+            Series(BUILD, (("version", _version()),)): 1,
+        }
+        return Columns(list(own), [float(value) for value in own.values()])
 
 
 @functools.cache

@@ -67,6 +67,7 @@ class Names:
         self._max_extra = max_extra
         self.collisions: set[str] = set()
         self.over_limit = 0
+        self.not_numbers = 0
         families: dict[str, Family] = {}
         for info in metrics.values():
             family = families.setdefault(info.prometheus, Family(info.prometheus, "gauge", info.help))

@@ -36,7 +36,9 @@ class Alerts:
     @classmethod
     def quiet(cls, rules: Iterable[Rule]) -> Alerts:
         """Every rule at 0, so that increase() sees the first violation of each."""
-        firing = {(r.id, r.severity, next(iter(r.suspects), ""), r.first_test): False for r in rules}
+        firing: dict[AlertKey, bool] = {}
+        for rule in rules:
+            firing[rule.id, rule.severity, next(iter(rule.suspects), ""), rule.first_test] = False
         return cls(firing, {}, dict.fromkeys((key[0] for key in firing), 0))
 
     def after(self, report: StepReport, is_row: bool) -> Alerts:
@@ -67,8 +69,8 @@ class Alerts:
 class Snapshot:
     """Everything that a scrape shows of a run. `lasting` names those metrics of the row that are carried on.
 
-    `step` and `time` (unix seconds) are the newest row's, `evaluated` the step of the last held-out evaluation, `seconds` what
-    evaluating the rules has taken so far, `ended` when the run ended.
+    `step` and `time` (unix seconds) are the newest row's, `evaluated` the step of the last held-out evaluation, `seconds`
+    what evaluating the rules has taken so far, `ended` when the run ended.
     """
 
     alerts: Alerts
