@@ -184,7 +184,8 @@ class Watch:
             if "resumed_at" not in self._config:
                 self.id = self._free(self.id)
             self._intake = Intake(self.id, self._profile, self._config, self._labels)
-        record = Record(metrics, None if step is None else int(step), time.time() if at is None else at)
+        values = {str(name): value for name, value in metrics.items()}
+        record = Record(values, None if step is None else int(step), time.time() if at is None else at)
         return self._emit(self._intake.rows(record))
 
     def _emit(self, rows: Sequence[Row]) -> StepReport:
