@@ -1,20 +1,26 @@
-"""Families of samples as text: Prometheus text 0.0.4 and OpenMetrics 1.0.0, which differ in headers and the end only."""
+"""Samples as text: Prometheus text 0.0.4 and OpenMetrics 1.0.0, which differ in headers and the end only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
-from rltriage.exporters.naming import Family, Series, number
+from rltriage.exporters.naming import Family, number
+from rltriage.exporters.samples import Lines, Sample
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-Sample = tuple[Series, float]
 
+def lines(samples: Sequence[Sample]) -> Lines:
+    """Families and lines of samples, as two lists: a pair for each line would keep the garbage collector busy.
 
-def lines(samples: Iterable[Sample]) -> list[tuple[Family, str]]:
-    """Samples as their lines. The same in both formats, so that a run is formatted once per row."""
-    return [(series.family, f"{series.head}{number(value)}\n") for series, value in samples]
+    The lines are the same in both formats, so that a run is formatted once per row.
+    """
+    families = tuple([series.family for series, _ in samples])
+    total = sum([value for _, value in samples])
+    if total - total == 0.0:  # All are finite, and none needs a special spelling.
+        return families, [f"{series.head}{value!r}\n" for series, value in samples]
+    return families, [f"{series.head}{number(value)}\n" for series, value in samples]
 
 
 def document(blocks: Mapping[Family, list[str]], openmetrics: bool) -> bytes:

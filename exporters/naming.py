@@ -1,7 +1,7 @@
 """Names and labels as Prometheus wants them: families for metrics, bounded and escaped label values.
 
-Source: DESIGN section 8. A name that the catalogue does not know becomes `rltriage_extra_<name>`; two names that would share
-one family are a collision, and the later one is refused.
+Source: DESIGN section 8. A name that the catalogue does not know becomes `rltriage_extra_<name>`; two names that would
+share one family are a collision, and the later one is refused.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ MAX_VALUE = 128
 """Characters of a label value; a longer one is cut and ends in a hash of the whole, so that two long ids stay apart."""
 MAX_LABELS = 16
 """Labels of its own that a run may carry; the rest is dropped."""
-OWN_LABELS = frozenset({"run", "rule", "severity", "fault", "first_test", "outcome", "check", "state", "to", "reason", "le"})
+OWN_LABELS = frozenset(
+    {"run", "rule", "severity", "fault", "first_test", "outcome", "check", "state", "to", "reason", "le"}
+)
 _TAKEN_SUFFIX = re.compile(r"_(total|info|sum|count|bucket|created|gsum|gcount)$")
 _HELP_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Family:
-    """A metric family, one object each: compared by identity, because a scrape looks up thousands. `name` is without the suffix that its type adds to samples (`_total`, `_info`)."""
+    """A metric family, compared by identity, because a scrape looks up thousands.
+
+    `name` is without the suffix that its type adds to samples (`_total`, `_info`).
+    """
 
     name: str
     kind: Kind
@@ -102,7 +107,7 @@ class Names:
 
 
 def metric_name(name: str) -> str:
-    """A logged name as the rest of a Prometheus name: lower case, other characters as one `_`, no suffix that means a type."""
+    """A logged name as the rest of a Prometheus name: lower case, other characters as one `_`, no suffix of a type."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:MAX_VALUE] or "unnamed"
     return plain + "_value" if _TAKEN_SUFFIX.search("_" + plain) else plain
 

@@ -1,7 +1,8 @@
 """Alerts and incidents as people read them, the same block in the terminal, in annotations and in chat.
 
-The heading names severity, fault and confidence; under it follow, in the order in which somebody on call needs them, what is
-seen, since when, what to run first, what else it could be. Nothing in a block depends on colour. Source: DESIGN section 4.
+The heading names severity, fault and confidence; under it follow, in the order in which somebody on call needs them, what
+is seen, since when, what to run first, what else it could be. Nothing in a block depends on colour.
+Source: DESIGN section 4.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Block(NamedTuple):
 
 
 def alert_text(alert: Alert, catalogue: Catalogue, width: int = 80) -> str:
-    """An alert at a transition as plain text of at most `width` columns (commands may be longer), without a final newline."""
+    """An alert at a transition as plain text of at most `width` columns (commands may be longer), no final newline."""
     return "\n".join("".join(text for text, _ in line) for line in _lines(_alert_block(alert, catalogue), width))
 
 
@@ -72,6 +73,8 @@ def percent(share: float) -> str:
     """A probability in whole percent; what rounds to none or all is said as such."""
     if 0 < share < 0.005:
         return "< 1 %"
+    if 0.995 <= share < 1:
+        return "> 99 %"
     return f"{share:.0%}".replace("%", " %")
 
 
@@ -86,7 +89,7 @@ def _alert_block(alert: Alert, catalogue: Catalogue) -> _Block:
 
 def _open_parts(alert: Alert, catalogue: Catalogue) -> Iterator[_Part]:
     if alert.suspects and alert.suspects[0].title:
-        yield _Part("it means", alert.suspects[0].title, "strong")
+        yield _Part("it means", alert.suspects[0].title)
     yield _Part("seen", _seen(alert))
     yield _Part("since", f"step {alert.since_step}, rule {alert.rule}")
     if alert.explained_by:
@@ -100,7 +103,9 @@ def _open_parts(alert: Alert, catalogue: Catalogue) -> Iterator[_Part]:
 
 def _closed_parts(alert: Alert) -> Iterator[_Part]:
     yield _Part("was", _seen(alert))
-    yield _Part("since", f"step {alert.since_step}" + (f", suspected {suspect_text(alert.suspects[0])}" if alert.suspects else ""))
+    yield _Part(
+        "since", f"step {alert.since_step}" + (f", suspected {suspect_text(alert.suspects[0])}" if alert.suspects else "")
+    )
 
 
 def _incident_block(incident: Incident, catalogue: Catalogue) -> _Block:
@@ -112,7 +117,7 @@ def _incident_block(incident: Incident, catalogue: Catalogue) -> _Block:
 
 def _incident_parts(incident: Incident, catalogue: Catalogue) -> Iterator[_Part]:
     if incident.suspects and incident.suspects[0].title:
-        yield _Part("it means", incident.suspects[0].title, "strong")
+        yield _Part("it means", incident.suspects[0].title)
     yield _Part("since", f"step {incident.onset_step}")
     yield _Part("seen by", ", ".join(incident.rules))
     yield _Part("the run", _ACTIONS.get(incident.action, incident.action), "strong")

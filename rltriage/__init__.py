@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rltriage.api import Watch as Watch
+    from rltriage.api import openrlhf_logger as openrlhf_logger
+    from rltriage.api import sb3_callback as sb3_callback
+    from rltriage.api import trl_callback as trl_callback
+    from rltriage.api import verl_backend as verl_backend
     from rltriage.api import watch as watch
     from rltriage.engine.monitor import Monitor as Monitor
     from rltriage.engine.report import Alert as Alert
@@ -37,9 +41,13 @@ _HOMES = {
     "Watch": "rltriage.api",
     "load_catalogue": "rltriage.rules.catalogue",
     "load_rules": "rltriage.rules.loader",
+    "openrlhf_logger": "rltriage.api",
+    "sb3_callback": "rltriage.api",
+    "trl_callback": "rltriage.api",
+    "verl_backend": "rltriage.api",
     "watch": "rltriage.api",
 }
-__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

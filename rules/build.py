@@ -67,14 +67,13 @@ def merge_catalogue(catalogue: Catalogue, packs: list[Node], problems: list[Prob
         "first_tests": dict(catalogue.first_tests),
         "metrics": dict(catalogue.metrics),
     }
-    readers = {"faults": entries.faults_of, "first_tests": entries.first_tests_of, "metrics": entries.metrics_of}
     broken = {(p.mark.path, p.mark.line) for p in problems}
     for pack in packs:
         for section, known in parts.items():
             node = pack.get(section)
             if node is None or any((below.source.path, below.line) in broken for below in node.walk()):
                 continue
-            for name, entry in readers[section](node).items():
+            for name, entry in entries.ENTRY[section](node).items():
                 if section != "metrics" and name in known:
                     noun = section[:-1].replace("_", " ")
                     problems.append(node.key(name).problem("duplicate", f"the {noun} `{name}` exists already", "rename it"))

@@ -23,6 +23,7 @@ CONFIG_FACTS: Mapping[str, str] = {
     "reward_max": "largest possible reward",
     "reward_weights": "weight of each reward component",
     "max_length": "largest completion length in tokens",
+    "max_turns": "largest number of turns of an episode",
     "lr": "configured peak learning rate",
     "warmup_steps": "steps over which the learning rate rises",
     "weight_decay": "weight decay of the optimizer",

@@ -81,8 +81,7 @@ def _load(packs: Sequence[str | Path], catalogue: Catalogue | None) -> tuple[Rul
             rules.append(rule)
     problems = _in_order(files.problems)
     warnings = tuple(problem for problem in problems if problem.level == "warning")
-    pack = RulePack("+".join(files.names), tuple(rules), tuple(files.paths), merged, warnings)
-    return pack, problems
+    return RulePack("+".join(files.names), tuple(rules), tuple(files.paths), merged, warnings), problems
 
 
 def _touched(node: Node, places: set[tuple[str, int, int]]) -> bool:

@@ -257,9 +257,9 @@ def _union(options: tuple[Any, ...], definitions: Schema) -> Schema:
     return schema
 
 
-def _scalar_union(scalars: list[Any], definitions: Schema) -> Schema | None:
+def _scalar_union(scalars: list[Any], definitions: Schema) -> Schema:
     if not scalars:
-        return None
+        return {}
     if len(scalars) == 1:
         return of_hint(scalars[0], definitions)
     if all(scalar in _SCALARS for scalar in scalars):
@@ -270,8 +270,8 @@ def _scalar_union(scalars: list[Any], definitions: Schema) -> Schema | None:
     return {"if": {"type": plain}, "then": {}, "else": words} if plain else words
 
 
-def _choose(shape: str, then: Schema, otherwise: Schema | None) -> Schema:
-    if otherwise is None:
+def _choose(shape: str, then: Schema, otherwise: Schema) -> Schema:
+    if not otherwise:
         return then
     also = {"object": "a mapping", "array": "a list"}[shape]
     if "type" in otherwise or "enum" in otherwise:
@@ -281,14 +281,10 @@ def _choose(shape: str, then: Schema, otherwise: Schema | None) -> Schema:
 
 def _keyed(mappings: list[Any], options: tuple[Any, ...], definitions: Schema) -> Schema:
     """The schema of a mapping that is one of several dataclasses, told apart by a key that only one of them requires."""
-    names = [
-        o.__name__ + ("Fields" if shapes.short_field(o) is not None else "")
-        for o in mappings
-        if dataclasses.is_dataclass(o)
-    ]
-    schemas = [of_hint(option, definitions) for option in mappings]
-    if len(names) == len(mappings):
-        schemas = [reference(name) for name in names]
+    schemas = []
+    for option in mappings:
+        schema = of_hint(option, definitions)
+        schemas.append(reference(option.__name__ + "Fields") if shapes.short_field(option) is not None else schema)
     schema = schemas[-1]
     for option, body in reversed(list(zip(mappings[:-1], schemas[:-1], strict=True))):
         key = shapes.discriminator(option, options)

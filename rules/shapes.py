@@ -38,9 +38,13 @@ class Field(NamedTuple):
         return self.default is dataclasses.MISSING
 
 
-@cache
 def fields(cls: Any) -> tuple[Field, ...]:
     """The YAML keys of a dataclass in the order in which it declares them."""
+    return _fields(cls)
+
+
+@cache
+def _fields(cls: type[Any]) -> tuple[Field, ...]:
     hints = typing.get_type_hints(cls, localns={**vars(base), "Mapping": Mapping, "Condition": Condition})
     return tuple(
         Field(f.name, f.metadata.get("yaml", f.name), hints[f.name], _default(f), f.metadata)

@@ -138,7 +138,7 @@ class _Validator:
         if not _is_number(node.value):
             return None
         value = float(node.value)  # type: ignore[arg-type]
-        bounds = (
+        bounds: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
             ("minimum", "at least", lambda limit: value >= limit),
             ("maximum", "at most", lambda limit: value <= limit),
             ("exclusiveMinimum", "more than", lambda limit: value > limit),

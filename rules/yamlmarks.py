@@ -212,8 +212,11 @@ class _Builder:
         return (None if self.problems else self.root), self.problems
 
     def fail(self, event: yaml.Event, code: str, message: str, hint: str = "") -> None:
-        mark = event.start_mark
-        self.problems.append(self.source.problem(mark.line + 1, mark.column + 1, code, message, hint))
+        self.problems.append(self.node(event).problem(code, message, hint))
+
+    def node(self, event: yaml.Event, kind: Literal["scalar", "mapping", "list"] = "scalar", value: Scalar = None) -> Node:
+        mark: Any = event.start_mark  # the parser's events always have one
+        return Node(self.source, mark.line + 1, mark.column + 1, kind, value)
 
     def syntax(self, error: yaml.MarkedYAMLError) -> None:
         mark = error.problem_mark or error.context_mark
@@ -255,10 +258,7 @@ class _Builder:
                 value = resolve_scalar(text)
             except ValueError as error:
                 self.fail(event, "number", f"{error} is too long", "write it as 1e9, or quote it if it is text")
-        node = Node(self.source, event.start_mark.line + 1, event.start_mark.column + 1, value=value)
-        if self.at_key():
-            node.value = text  # keys are text whatever they look like
-        return node
+        return self.node(event, value=text if self.at_key() else value)  # keys are text whatever they look like
 
     def at_key(self) -> bool:
         return bool(self.stack) and self.stack[-1][0].kind == "mapping" and self.pending[-1] is None
@@ -270,8 +270,7 @@ class _Builder:
         if len(self.stack) >= MAX_DEPTH:
             self.fail(event, "depth", f"values are nested more than {MAX_DEPTH} deep", "write it flatter")
             raise _Stop
-        node = Node(self.source, event.start_mark.line + 1, event.start_mark.column + 1, kind)
-        self.stack.append((node, getattr(event, "anchor", None)))
+        self.stack.append((self.node(event, kind), getattr(event, "anchor", None)))
         self.pending.append(None)
 
     def alias(self, event: yaml.Event) -> None:

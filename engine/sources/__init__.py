@@ -1,0 +1,96 @@
+"""Where rows come from: one file a kind of source, found by what the file holds and never by its name."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from rltriage.engine.sources.base import BadLine, Source, SourceStats
+from rltriage.engine.sources.console_log import Console
+from rltriage.engine.sources.csv_table import CsvLines, delimiter_of
+from rltriage.engine.sources.json_document import JsonDocument, load_document, rows_of
+from rltriage.engine.sources.jsonl import JsonLines
+from rltriage.engine.sources.lines import LineSource
+from rltriage.engine.sources.run_directory import RunDirectorySource
+from rltriage.rules.errors import SourceError
+
+__all__ = ["BadLine", "Source", "SourceStats", "open_source"]
+
+SAMPLE = 1 << 18
+
+
+def open_source(path: str) -> Source:
+    """The source that a path names; SourceError if it is missing, empty, binary, or nothing in it is a row."""
+    if os.path.isdir(path):
+        return RunDirectorySource(path)
+    sample, whole = _sample(path)
+    if not sample.strip():
+        raise SourceError(f"{path}: the file is empty")
+    if _is_binary(sample):
+        raise SourceError(f"{path}: binary data, not a log of rows")
+    text = sample.decode("utf-8-sig", "replace")
+    return _structured(path, text, whole) or _console(path)
+
+
+def _sample(path: str) -> tuple[bytes, bool]:
+    try:
+        with open(path, "rb") as file:
+            sample = file.read(SAMPLE)
+            return sample, not file.read(1)
+    except OSError as error:
+        reason = "no such file or directory" if isinstance(error, FileNotFoundError) else error.strerror
+        raise SourceError(f"{path}: {reason}") from None
+
+
+def _is_binary(sample: bytes) -> bool:
+    """NUL bytes near the start, or mostly bytes that are no UTF-8 text."""
+    head = sample[:4096]
+    return b"\x00" in head or head.decode("utf-8", "replace").count("�") > len(head) / 10
+
+
+def _structured(path: str, text: str, whole: bool) -> Source | None:
+    """JSON Lines if most of the first lines are objects, a JSON document if the text starts like one, or a CSV table."""
+    lines = [line for line in text.split("\n")[:50] if line.strip()]
+    complete = lines if whole or len(lines) < 2 else lines[:-1]
+    objects = sum(_is_object(line) for line in complete[:20])
+    first = text.lstrip()[:1]
+    document = first == "[" or (first == "{" and (not objects or (objects == len(lines) == 1)))
+    if document and (not whole or _holds_rows(path)):
+        return JsonDocument(path)
+    if objects and objects >= len(complete[:20]) / 2:
+        stats = SourceStats()
+        return LineSource(path, "jsonl", JsonLines(stats), stats)
+    delimiter = delimiter_of(complete)
+    if delimiter is not None:
+        stats = SourceStats()
+        return LineSource(path, "csv", CsvLines(stats, delimiter), stats)
+    return None
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _holds_rows(path: str) -> bool:
+    try:
+        return rows_of(load_document(path)) is not None
+    except SourceError:
+        return False
+
+
+def _console(path: str) -> Source:
+    """A console log, if some line of it is a row."""
+    for last in (False, True):
+        stats = SourceStats()
+        console = Console(stats)
+        source = LineSource(path, "console", console, stats)
+        if last:
+            return source
+        found = next(source.records(), None)
+        source.close()
+        if found is None:
+            raise SourceError(f"{path}: nothing in it is a metric row ({stats.bad} lines refused)")
+    raise AssertionError("unreachable")

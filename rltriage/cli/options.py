@@ -23,9 +23,9 @@ def rules_option(function: F) -> F:
 
 def config_option(function: F) -> F:
     """`--config KEY=VALUE`, several times: config facts, canonical or the framework's own keys."""
-    return click.option(
-        "--config", "config", multiple=True, metavar="KEY=VALUE", help="A config fact, e.g. kl_coef=0.04."
-    )(function)
+    return click.option("--config", "config", multiple=True, metavar="KEY=VALUE", help="A config fact, e.g. kl_coef=0.04.")(
+        function
+    )
 
 
 def json_option(function: F) -> F:

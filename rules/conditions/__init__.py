@@ -18,11 +18,12 @@ def load_kinds() -> dict[str, type[Condition]]:
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{info.name}")
         for cls in vars(module).values():
-            if not inspect.isclass(cls) or cls.__module__ != module.__name__ or not isinstance(vars(cls).get("kind"), str):
+            kind = vars(cls).get("kind") if inspect.isclass(cls) and cls.__module__ == module.__name__ else None
+            if not isinstance(kind, str):
                 continue
-            if cls.kind in found:
-                raise ValueError(f"two condition classes are called {cls.kind!r}: {found[cls.kind]} and {cls}")
-            found[cls.kind] = cls
+            if kind in found:
+                raise ValueError(f"two condition classes are called {kind!r}: {found[kind]} and {cls}")
+            found[kind] = cls
     return found
 
 

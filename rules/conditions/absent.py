@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, known, text
+from rltriage.rules.conditions.base import Baseline, Check, Kind, Verdict, View, known, text
 
 SETTLING = 20
 """Rows in all of which a metric must have been present before its absence means something."""
 
 
-class Presence:
+class Presence(Baseline):
     """Counts the observations of a metric among the first rows of the segment."""
 
     __slots__ = ("early", "view")
@@ -65,42 +66,45 @@ class Absent(Kind):
         """Overdue rows are seen by the clock alone."""
         return self.overdue is not None
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile for either form."""
         return self._overdue(view, self.overdue) if self.overdue is not None else self._missing(view)
 
-    def _missing(self, view: View) -> Bound:
-        watched = [(name, view.track(name, ("presence",), lambda: Presence(view)), view.age(name)) for name in self.names]
-        rows = self.rows
+    def _missing(self, view: View) -> Check:
+        watched, rows = self._watched(view), self.rows
 
         def check() -> bool | None:
             if view.row_index() < SETTLING:
                 return None
             verdict = None
-            for _, presence, age in watched:
+            for presence, age in watched.values():
                 if presence.early >= SETTLING:
                     if age() >= rows:
                         return True
                     verdict = False
             return verdict
 
-        def explain() -> Verdict:
-            ages = {name: float(age()) for name, presence, age in watched if presence.early >= SETTLING}
-            gone = ", ".join(f"{name} for {age:g} rows" for name, age in ages.items() if age >= rows)
-            return Verdict(check(), ages, f"missing: {gone}" if gone else "nothing is missing that used to be there")
+        return check
 
-        return Bound(check, explain)
-
-    def _overdue(self, view: View, factor: float) -> Bound:
+    def _overdue(self, view: View, factor: float) -> Check:
         def check() -> bool | None:
             waited, interval = view.silence()
             if waited is None or interval is None:
                 return None
             return waited > factor * interval and waited >= self.seconds
 
-        def explain() -> Verdict:
-            waited, interval = view.silence()
-            reason = f"{text(waited)} s since the newest row, median interval {text(interval)} s (needs {factor:g} x)"
-            return Verdict(check(), known(waited=waited, interval=interval), reason)
+        return check
 
-        return Bound(check, explain)
+    def _watched(self, view: View) -> dict[str, tuple[Presence, Callable[[], int]]]:
+        return {name: (view.track(name, ("presence",), lambda: Presence(view)), view.age(name)) for name in self.names}
+
+    def explain(self, view: View) -> Verdict:
+        """Which metrics are gone, or how long the run has been silent."""
+        holds = view.check(self)()
+        if self.overdue is not None:
+            waited, interval = view.silence()
+            reason = f"{text(waited)} s since the newest row, median interval {text(interval)} s (needs {self.overdue:g} x)"
+            return Verdict(holds, known(waited=waited, interval=interval), reason)
+        ages = {name: float(age()) for name, (presence, age) in self._watched(view).items() if presence.early >= SETTLING}
+        gone = ", ".join(f"{name} for {age:g} rows" for name, age in ages.items() if age >= self.rows)
+        return Verdict(holds, ages, f"missing: {gone}" if gone else "nothing is missing that used to be there")

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
 
 PROOF_ROWS = 5
 """Rows in which reward equals pass_rate that prove 0/1 rewards."""
@@ -102,19 +102,23 @@ class AllFail(Kind):
         """The share itself or what bounds it."""
         return ("all_fail_frac", "zero_adv_frac", "pass_rate", "reward", "n_groups", "n_episodes")
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile; the average is kept per row."""
-        share = Share(view, self.groups, self.rows)
-        view.each_row(frozenset(), share.update)
+        share = self._share(view)
+        view.each_row(frozenset(), share.update, share.rows.clear)
         limit = self.at_least
 
         def check() -> bool | None:
             mean = share.mean()
             return None if mean is None else mean >= limit
 
-        def explain() -> Verdict:
-            mean = share.mean()
-            values = {} if mean is None else {"all_fail_share": mean}
-            return Verdict(check(), values, f"all-fail share {text(mean)} (needs {limit:g})")
+        return check
 
-        return Bound(check, explain)
+    def _share(self, view: View) -> Share:
+        return view.state(self, lambda: Share(view, self.groups, self.rows))
+
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        mean = self._share(view).mean()
+        values = {} if mean is None else {"all_fail_share": mean}
+        return Verdict(view.check(self)(), values, f"all-fail share {text(mean)} (needs {self.at_least:g})")

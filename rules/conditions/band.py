@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Band(Kind):
         """The judged metric."""
         return frozenset((self.metric,))
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile the look-up in the reference."""
         last, bounds, side = view.last(self.metric), view.bounds(self.metric), self.side
 
@@ -37,12 +37,16 @@ class Band(Kind):
                 return None
             return (side != "above" and value < band[0]) or (side != "below" and value > band[1])
 
-        def explain() -> Verdict:
-            value, band = last(), bounds()
-            values = {} if value is None else {self.metric: value}
-            if band is None:
-                return Verdict(None, values, f"no healthy reference for {self.metric} at this step")
-            values |= {"low": band[0], "high": band[1]}
-            return Verdict(check(), values, f"{self.metric} = {text(value)}, healthy {text(band[0])} to {text(band[1])}")
+        return check
 
-        return Bound(check, explain)
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        last, bounds = view.last(self.metric), view.bounds(self.metric)
+        value, band = last(), bounds()
+        values = {} if value is None else {self.metric: value}
+        if band is None:
+            return Verdict(None, values, f"no healthy reference for {self.metric} at this step")
+        values |= {"low": band[0], "high": band[1]}
+        return Verdict(
+            view.check(self)(), values, f"{self.metric} = {text(value)}, healthy {text(band[0])} to {text(band[1])}"
+        )

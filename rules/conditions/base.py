@@ -1,16 +1,17 @@
 """What every condition kind is: frozen parameters that bind to a run's history and then answer per row.
 
-A kind is one file of this folder with one frozen dataclass (`logic.py` holds the three Kleene combinators). Its fields are
-the YAML parameters, its docstring the help text with one example; schema, parsing, docs and did-you-mean derive from it.
-`bind` runs once per run and segment: it asks the view for the readers and trackers that it needs (shared between rules) and
-returns the compiled check.
+A kind is one file of this folder with one frozen dataclass (`logic.py` holds the three Kleene combinators). Its fields
+are the YAML parameters, its docstring the help text with one example; schema, parsing, docs and did-you-mean derive from
+it. `bind` runs once per run and segment: it asks the view for the readers, trackers and states that it needs (shared
+between rules) and returns the compiled check. `explain` asks the same view for the same readers, later and only when
+somebody wants to know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 Reader = Callable[[], float | None]
 """Returns a number of the current row, or None while it is unknown. Cheap: cached per row, shared between rules."""
@@ -28,21 +29,36 @@ class Verdict:
     reason: str
 
 
-class Bound(NamedTuple):
-    """A condition compiled for one run: the fast check and the slow explanation of the same verdict."""
-
-    check: Check
-    explain: Callable[[], Verdict]
-
-
 class Tracker(Protocol):
     """State that a kind keeps per metric; the history pushes every observation of that metric into it, once per row."""
 
     def push(self, value: float) -> None:
         """Take one finite observation (a row in which the metric is present and finite)."""
 
+    def rewind(self, values: Sequence[float], step: int) -> None:
+        """The run went back to `step`: the newest surviving observations, at most `reach` of them, oldest first."""
+
+    @property
+    def reach(self) -> int:
+        """How many observations `rewind` needs; 0 keeps the state over a rewind."""
+
+
+class Baseline:
+    """A tracker whose state describes the whole segment and outlives a rewind."""
+
+    __slots__ = ()
+
+    @property
+    def reach(self) -> int:
+        """Nothing is replayed."""
+        return 0
+
+    def rewind(self, values: Sequence[float], step: int) -> None:
+        """Keep what was seen."""
+
 
 T = TypeVar("T", bound=Tracker)
+S = TypeVar("S")
 
 
 class View(Protocol):
@@ -108,14 +124,28 @@ class View(Protocol):
     def track(self, metric: str, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """The tracker kept for `metric` under `key`, made on first use and fed with every later observation."""
 
+    def check(self, condition: Condition) -> Check:
+        """The compiled check of a condition; equal conditions share one."""
+
+    def state(self, condition: Condition, make: Callable[[], S]) -> S:
+        """What a condition keeps beyond single metrics, made on first use and kept for the segment."""
+
     def derived(self, left: str, right: str, mode: str) -> str:
         """The name under which the `ratio` or `difference` of two metrics is kept, in rows that have both."""
 
-    def each_row(self, metrics: frozenset[str], update: Callable[[], None]) -> None:
-        """Call `update` at every row that is an observation of `metrics`, before the rules are checked."""
+    def each_row(
+        self, metrics: frozenset[str], update: Callable[[], None], forget: Callable[[], None] | None = None
+    ) -> None:
+        """Call `update` at every row that is an observation of `metrics`, before the rules are checked.
+
+        Twice in one row where a second record adds one of the metrics; `forget` is called at a rewind.
+        """
 
     def matching(self, patterns: Iterable[str]) -> Callable[[], tuple[str, ...]]:
         """The metrics seen so far whose names match one of the shell patterns, in the order of their first appearance."""
+
+    def settled(self) -> None:
+        """Some condition can never hold again in this segment (`Condition.settled`): let its rules sleep."""
 
     def moved(self) -> bool | None:
         """Whether an earlier row had grad_norm > 0 and lr > 0; None while those are not logged."""
@@ -167,8 +197,14 @@ class Condition(Protocol):
     def timed(self) -> bool:
         """Whether the passing of time alone can make it hold."""
 
-    def bind(self, view: View) -> Bound:
+    def settled(self, view: View) -> bool:
+        """Whether it can never hold again in this segment."""
+
+    def bind(self, view: View) -> Check:
         """Compile for one run."""
+
+    def explain(self, view: View) -> Verdict:
+        """The verdict at this row with its numbers and its reason."""
 
 
 class Kind:
@@ -188,6 +224,10 @@ class Kind:
     @property
     def timed(self) -> bool:
         """Time alone changes nothing."""
+        return False
+
+    def settled(self, view: View) -> bool:
+        """Every later row may change the verdict."""
         return False
 
 

@@ -8,6 +8,10 @@ from typing import NamedTuple
 from rltriage.rules.conditions.base import Reader, View
 
 
+SPREADS = ("/std", "_std", "/min", "/max")
+"""Ends of names that loggers give to a component's spread, which is no component."""
+
+
 class Part(NamedTuple):
     """The readers of one component."""
 
@@ -22,7 +26,7 @@ class Part(NamedTuple):
 class Parts:
     """Binds a component's readers when it is first seen."""
 
-    __slots__ = ("baseline", "excluded", "found", "names", "view", "window")
+    __slots__ = ("baseline", "excluded", "found", "names", "seen", "view", "window")
 
     def __init__(self, view: View, patterns: tuple[str, ...], excluded: str, baseline: int = 5, window: int = 5) -> None:
         self.view = view
@@ -31,13 +35,16 @@ class Parts:
         self.baseline = baseline
         self.window = window
         self.found: list[Part] = []
+        self.seen = 0
 
     def current(self) -> list[Part]:
         """The components seen so far."""
         names = self.names()
-        if len(self.found) < len(names):
+        if self.seen < len(names):
+            self.seen = len(names)
             known = {part.name for part in self.found}
-            self.found += [self._part(name) for name in names if name not in known and name != self.excluded]
+            new = [name for name in names if name not in known and name != self.excluded and not name.endswith(SPREADS)]
+            self.found += [self._part(name) for name in new]
         return self.found
 
     def _part(self, name: str) -> Part:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rltriage.rules.conditions.base import Bound, Check, Kind, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.base import Check, Kind, Reader, Verdict, View, known, text
 from rltriage.rules.conditions.terms import Term, Window, WindowStat
 
 
@@ -42,22 +42,27 @@ class Departure(Kind):
         parts = (term.metrics() for term in (self.by, self.reach) if term is not None)
         return frozenset((self.metric,)).union(*parts)
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile the comparison with the start."""
-        start = Term(metric=self.metric, stat="start", baseline=self.baseline, abs=self.abs).bind(view)
-        now = Term(metric=self.metric, window=Window(self.window, self.stat), abs=self.abs).bind(view)
         by = None if self.by is None else self.by.bind(view)
         reach = None if self.reach is None else self.reach.bind(view)
         count, enough = view.count(self.metric), self.baseline + self.window
-        check = left_start(start, now, count, enough, self.direction, self.factor, by, reach)
+        return left_start(self._start(view), self._now(view), count, enough, self.direction, self.factor, by, reach)
 
-        def explain() -> Verdict:
-            reason = f"{self.metric}: {text(start())} -> {text(now())} ({limits(self.factor, self.by)})"
-            if count() < enough:
-                reason += f"; {count()} of {enough} observations"
-            return Verdict(check(), known(start=start(), now=now()), reason)
+    def _start(self, view: View) -> Reader:
+        return Term(metric=self.metric, stat="start", baseline=self.baseline, abs=self.abs).bind(view)
 
-        return Bound(check, explain)
+    def _now(self, view: View) -> Reader:
+        return Term(metric=self.metric, window=Window(self.window, self.stat), abs=self.abs).bind(view)
+
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        start, now, enough = self._start(view)(), self._now(view)(), self.baseline + self.window
+        reason = f"{self.metric}: {text(start)} -> {text(now)} ({limits(self.factor, self.by)})"
+        seen = view.count(self.metric)()
+        if seen < enough:
+            reason += f"; {seen} of {enough} observations"
+        return Verdict(view.check(self)(), known(start=start, now=now), reason)
 
 
 def left_start(

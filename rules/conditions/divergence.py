@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, known, text
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View, known, text
 from rltriage.rules.conditions.departure import left_start, limits
 from rltriage.rules.conditions.terms import Term, WindowStat
 
@@ -44,18 +44,19 @@ class Divergence(Kind):
         parts = (term.metrics() for term in (self.by, self.reach) if term is not None)
         return frozenset((self.left, self.right)).union(*parts)
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile over the derived series, which the history keeps like a metric."""
         name = view.derived(self.left, self.right, self.mode)
         start, now = view.start(name, self.baseline), view.window(name, self.window, self.stat)
         by = None if self.by is None else self.by.bind(view)
         reach = None if self.reach is None else self.reach.bind(view)
         count, enough = view.count(name), self.baseline + self.window
-        check = left_start(start, now, count, enough, self.direction, self.factor, by, reach)
+        return left_start(start, now, count, enough, self.direction, self.factor, by, reach)
 
-        def explain() -> Verdict:
-            sign = "/" if self.mode == "ratio" else "-"
-            reason = f"{self.left} {sign} {self.right}: {text(start())} -> {text(now())} ({limits(self.factor, self.by)})"
-            return Verdict(check(), known(start=start(), now=now()), reason)
-
-        return Bound(check, explain)
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        name = view.derived(self.left, self.right, self.mode)
+        start, now = view.start(name, self.baseline), view.window(name, self.window, self.stat)
+        sign = "/" if self.mode == "ratio" else "-"
+        reason = f"{self.left} {sign} {self.right}: {text(start())} -> {text(now())} ({limits(self.factor, self.by)})"
+        return Verdict(view.check(self)(), known(start=start(), now=now()), reason)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.base import Baseline, Check, Kind, Reader, Verdict, View, known, text
 from rltriage.rules.conditions.terms import Term
 
 
-class Spread:
+class Spread(Baseline):
     """Whether a metric has taken more than one value."""
 
     __slots__ = ("first", "varied")
@@ -55,7 +55,7 @@ class Equal(Kind):
         """The metrics of both sides."""
         return self.left.metrics().union(*(term.metrics() for term in self.right))
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile both sides."""
         left, right = self.left.bind(view), total([term.bind(view) for term in self.right])
         fresh = [view.fresh(metric) for metric in sorted(self.metrics())]
@@ -73,13 +73,14 @@ class Equal(Kind):
                 return None
             return (abs(one - other) <= max(tolerance, relative * max(abs(one), abs(other)))) is expected
 
-        def explain() -> Verdict:
-            one, other = left(), right()
-            sum_text = " + ".join(str(term) for term in self.right)
-            reason = f"{self.left} = {text(one)}, {sum_text} = {text(other)}"
-            return Verdict(check(), known(left=one, right=other), reason)
+        return check
 
-        return Bound(check, explain)
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        one, other = self.left.bind(view)(), total([term.bind(view) for term in self.right])()
+        sum_text = " + ".join(str(term) for term in self.right)
+        reason = f"{self.left} = {text(one)}, {sum_text} = {text(other)}"
+        return Verdict(view.check(self)(), known(left=one, right=other), reason)
 
 
 def total(readers: list[Reader]) -> Reader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View
 from rltriage.rules.facts import judge
 
 Scalar = float | bool | str
@@ -45,15 +45,16 @@ class FactIs(Kind):
         """None: it reads only config facts."""
         return frozenset()
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile; facts may still be inferred during the run, so they are read at every check."""
         read, name, requires = view.fact_text(self.name), self.name, {self.name: self.tests()}
 
         def check() -> bool | None:
             return judge(requires, {name: read()}).holds
 
-        def explain() -> Verdict:
-            value = read()
-            return Verdict(check(), {}, f"config.{self.name} is " + ("unknown" if value is None else repr(value)))
+        return check
 
-        return Bound(check, explain)
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        value = view.fact_text(self.name)()
+        return Verdict(view.check(self)(), {}, f"config.{self.name} is " + ("unknown" if value is None else repr(value)))

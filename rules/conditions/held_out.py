@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.base import Check, Kind, Reader, Verdict, View, known, text
 from rltriage.rules.conditions.terms import Term, number
 
 
@@ -76,19 +76,12 @@ class HeldOut(Kind):
         """The count is read where it is logged; it does not make a row an observation."""
         return (self.count,)
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile; the gains change only at fresh evaluations."""
-        interval = Interval(view, self.held_out, self.training, self.start_rows, self.rows)
+        interval = self._interval(view)
         view.each_row(frozenset((self.training,)), interval.update)
         view.each_row(frozenset((self.held_out,)), interval.update)
-        gain, gap, scale, episodes = self.gain.bind(view), self.gap.bind(view), self.scale.bind(view), view.last(self.count)
-
-        def needed() -> float | None:
-            floor, span, logged = gap(), scale(), episodes()
-            if floor is None or span is None:
-                return None
-            size = logged if logged is not None and logged >= 1 else float(self.otherwise)
-            return max(floor, self.errors * math.sqrt(0.5 / size) * span)
+        gain, needed = self.gain.bind(view), self._needed(view)
 
         def check() -> bool | None:
             gained, held = interval.training_gain, interval.held_gain
@@ -97,13 +90,31 @@ class HeldOut(Kind):
                 return None
             return gained >= least and gained - held >= apart
 
-        def explain() -> Verdict:
-            gained, held, apart = interval.training_gain, interval.held_gain, needed()
-            values = known(training_gain=gained, held_out_gain=held, needed=apart)
-            reason = (
-                f"since the first evaluation {self.training} gained {text(gained)}, {self.held_out} {text(held)} "
-                f"(needs {text(apart)} apart)"
-            )
-            return Verdict(check(), values, reason)
+        return check
 
-        return Bound(check, explain)
+    def _interval(self, view: View) -> Interval:
+        return view.state(self, lambda: Interval(view, self.held_out, self.training, self.start_rows, self.rows))
+
+    def _needed(self, view: View) -> Reader:
+        """How far the gains must be apart."""
+        gap, scale, episodes = self.gap.bind(view), self.scale.bind(view), view.last(self.count)
+
+        def needed() -> float | None:
+            floor, span, logged = gap(), scale(), episodes()
+            if floor is None or span is None:
+                return None
+            size = logged if logged is not None and logged >= 1 else float(self.otherwise)
+            return max(floor, self.errors * math.sqrt(0.5 / size) * span)
+
+        return needed
+
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        interval, apart = self._interval(view), self._needed(view)()
+        gained, held = interval.training_gain, interval.held_gain
+        values = known(training_gain=gained, held_out_gain=held, needed=apart)
+        reason = (
+            f"since the first evaluation {self.training} gained {text(gained)}, {self.held_out} {text(held)} "
+            f"(needs {text(apart)} apart)"
+        )
+        return Verdict(view.check(self)(), values, reason)

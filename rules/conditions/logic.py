@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Check, Condition, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Condition, Kind, Verdict, View
 
 
 class Compound(Kind):
@@ -54,11 +54,17 @@ class All(Compound):
         """The conditions combined."""
         return self.of
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile the parts in their order: put the cheap and decisive ones first."""
-        bounds = [part.bind(view) for part in self.of]
-        check = _every([bound.check for bound in bounds])
-        return Bound(check, lambda: _joined(check(), bounds, " and "))
+        return _every([view.check(part) for part in self.of])
+
+    def settled(self, view: View) -> bool:
+        """One part can never hold again."""
+        return any(part.settled(view) for part in self.of)
+
+    def explain(self, view: View) -> Verdict:
+        """The parts' verdicts in a row."""
+        return _joined(view.check(self)(), [part.explain(view) for part in self.of], " and ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +84,17 @@ class Any(Compound):
         """The conditions combined."""
         return self.of
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile the parts in their order."""
-        bounds = [part.bind(view) for part in self.of]
-        check = _some([bound.check for bound in bounds])
-        return Bound(check, lambda: _joined(check(), bounds, " or "))
+        return _some([view.check(part) for part in self.of])
+
+    def settled(self, view: View) -> bool:
+        """No part can hold again."""
+        return all(part.settled(view) for part in self.of)
+
+    def explain(self, view: View) -> Verdict:
+        """The parts' verdicts in a row."""
+        return _joined(view.check(self)(), [part.explain(view) for part in self.of], " or ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +112,20 @@ class Not(Compound):
         """The condition negated."""
         return (self.part,)
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile the negation."""
-        inner = self.part.bind(view)
+        inner = view.check(self.part)
 
         def check() -> bool | None:
-            holds = inner.check()
+            holds = inner()
             return None if holds is None else not holds
 
-        def explain() -> Verdict:
-            verdict = inner.explain()
-            return Verdict(check(), verdict.values, f"not ({verdict.reason})")
+        return check
 
-        return Bound(check, explain)
+    def explain(self, view: View) -> Verdict:
+        """The part's verdict, turned around."""
+        verdict = self.part.explain(view)
+        return Verdict(view.check(self)(), verdict.values, f"not ({verdict.reason})")
 
 
 def _every(checks: Sequence[Check]) -> Check:
@@ -155,9 +168,8 @@ def _some(checks: Sequence[Check]) -> Check:
     return some
 
 
-def _joined(holds: bool | None, bounds: Sequence[Bound], word: str) -> Verdict:
+def _joined(holds: bool | None, verdicts: Sequence[Verdict], word: str) -> Verdict:
     """The parts' explanations as one; of an `any` that holds, only the parts that hold."""
-    verdicts = [bound.explain() for bound in bounds]
     if word == " or " and holds:
         verdicts = [verdict for verdict in verdicts if verdict.holds]
     values: dict[str, float] = {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,11 @@ class Nonfinite(Kind):
         """A metric that is NaN is no observation, so every row is judged."""
         return True
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile; a row without any non-finite value costs one look."""
         named = self.metrics()
         shapes = tuple(name for name in self.names if _is_pattern(name))
-        ignored = self.ignored
-
-        def wanted(name: str) -> bool:
-            if any(fnmatchcase(name, pattern) for pattern in ignored):
-                return False
-            return not self.names or name in named or any(fnmatchcase(name, pattern) for pattern in shapes)
+        wanted = self._wants
 
         def check() -> bool | None:
             bad = view.nonfinite()
@@ -56,12 +51,18 @@ class Nonfinite(Kind):
                     return False
             return False if shapes and any(wanted(name) for name in row) else None
 
-        def explain() -> Verdict:
-            bad = {name: value for name, value in view.nonfinite().items() if wanted(name)}
-            names = ", ".join(f"{name} = {value}" for name, value in sorted(bad.items()))
-            return Verdict(check(), bad, names or "every named metric is finite")
+        return check
 
-        return Bound(check, explain)
+    def _wants(self, name: str) -> bool:
+        if any(fnmatchcase(name, pattern) for pattern in self.ignored):
+            return False
+        return not self.names or any(fnmatchcase(name, pattern) for pattern in self.names)
+
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        bad = {name: value for name, value in view.nonfinite().items() if self._wants(name)}
+        names = ", ".join(f"{name} = {value}" for name, value in sorted(bad.items()))
+        return Verdict(view.check(self)(), bad, names or "every named metric is finite")
 
 
 def _is_pattern(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, known, text
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View, known, text
 from rltriage.rules.conditions.equal import Spread
 from rltriage.rules.conditions.terms import Term
 
@@ -38,7 +38,7 @@ class Race(Kind):
         own = frozenset((self.falling, self.rising))
         return own if self.ceiling is None else own | self.ceiling.metrics()
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile; the cheap half first."""
         start, now = view.start(self.falling, self.baseline), view.window(self.falling, self.window, "median")
         count, enough = view.count(self.falling), self.baseline + self.window
@@ -61,15 +61,20 @@ class Race(Kind):
             ceiling, reached = (None if top is None else top()), level()
             return ceiling is None or reached is None or reached < ceiling - (1.0 - below) * abs(ceiling)
 
-        def explain() -> Verdict:
-            first, current, z = start(), now(), gain()
-            values = known(start=first, now=current, gain_z=z, ceiling=None if top is None else top())
-            reason = (
-                f"{self.falling} {text(first)} -> {text(current)} (needs {self.drop:.0%} less), "
-                f"gain z of {self.rising} {text(z)} (limit {self.gain_z:g})"
-            )
-            if not spread.varied:
-                reason += f"; {self.rising} never varied"
-            return Verdict(check(), values, reason)
+        return check
 
-        return Bound(check, explain)
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        first = view.start(self.falling, self.baseline)()
+        current = view.window(self.falling, self.window, "median")()
+        z = view.gain_z(self.rising, self.baseline, self.window)()
+        values = known(
+            start=first, now=current, gain_z=z, ceiling=None if self.ceiling is None else self.ceiling.bind(view)()
+        )
+        reason = (
+            f"{self.falling} {text(first)} -> {text(current)} (needs {self.drop:.0%} less), "
+            f"gain z of {self.rising} {text(z)} (limit {self.gain_z:g})"
+        )
+        if not view.track(self.rising, ("spread",), Spread).varied:
+            reason += f"; {self.rising} never varied"
+        return Verdict(view.check(self)(), values, reason)

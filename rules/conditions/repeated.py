@@ -6,8 +6,36 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Condition, Verdict, View
+from rltriage.rules.conditions.base import Check, Condition, Verdict, View
 from rltriage.rules.conditions.logic import Compound
+
+
+class Tally:
+    """The last known verdicts of a condition."""
+
+    __slots__ = ("check", "held", "newest", "row", "view")
+
+    def __init__(self, view: View, check: Check, size: int) -> None:
+        self.view = view
+        self.check = check
+        self.held: deque[bool] = deque(maxlen=size)
+        self.newest: bool | None = None
+        self.row = -1
+
+    def update(self) -> None:
+        """Take this row's verdict; a second record of the same row replaces it."""
+        row = self.view.row_index()
+        if self.row == row and self.newest is not None:
+            self.held.pop()
+        self.row = row
+        self.newest = self.check()
+        if self.newest is not None:
+            self.held.append(self.newest)
+
+    def forget(self) -> None:
+        """The run went back."""
+        self.held.clear()
+        self.newest = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,32 +62,23 @@ class Repeated(Compound):
         """The condition counted."""
         return (self.when,)
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile; the history runs the update at every observation, also where a combination would not ask."""
-        inner = self.when.bind(view)
-        held: deque[bool] = deque(maxlen=self.of)
-        newest: list[bool | None] = [None]
-        row = [-1]
-        needed = self.at_least
-
-        def update() -> None:
-            index = view.row_index()
-            if row[0] == index and newest[0] is not None:
-                held.pop()
-            row[0] = index
-            newest[0] = inner.check()
-            if newest[0] is not None:
-                held.append(newest[0])
-
-        view.each_row(self.when.metrics(), update)
+        tally = self._tally(view)
+        view.each_row(self.when.metrics(), tally.update, tally.forget)
+        held, needed = tally.held, self.at_least
 
         def check() -> bool | None:
-            return None if newest[0] is None else held.count(True) >= needed
+            return None if tally.newest is None else held.count(True) >= needed
 
-        def explain() -> Verdict:
-            verdict = inner.explain()
-            count = held.count(True)
-            values = {**verdict.values, "held": float(count)}
-            return Verdict(check(), values, f"held in {count} of the last {len(held)} (needs {needed}): {verdict.reason}")
+        return check
 
-        return Bound(check, explain)
+    def _tally(self, view: View) -> Tally:
+        return view.state(self, lambda: Tally(view, view.check(self.when), self.of))
+
+    def explain(self, view: View) -> Verdict:
+        """How often it held, and why it did or did not at this row."""
+        tally, verdict = self._tally(view), self.when.explain(view)
+        count = tally.held.count(True)
+        reason = f"held in {count} of the last {len(tally.held)} (needs {self.at_least}): {verdict.reason}"
+        return Verdict(view.check(self)(), {**verdict.values, "held": float(count)}, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Resumed(Kind):
         """None: it reads only the steps."""
         return frozenset()
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile the comparison of the rows since the resume."""
         since, rows = view.since_resume, self.rows
 
@@ -34,8 +34,9 @@ class Resumed(Kind):
             passed = since()
             return passed is not None and passed < rows
 
-        def explain() -> Verdict:
-            passed = since()
-            return Verdict(check(), {}, "no resume seen" if passed is None else f"resumed {passed} rows ago")
+        return check
 
-        return Bound(check, explain)
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        passed = view.since_resume()
+        return Verdict(view.check(self)(), {}, "no resume seen" if passed is None else f"resumed {passed} rows ago")

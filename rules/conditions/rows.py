@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Rows(Kind):
         """None: it reads only the position of the row."""
         return frozenset()
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile the comparison of the row's index and step."""
         first, last, max_step = self.first, self.last, self.max_step
         index, step = view.row_index, view.step
@@ -39,7 +39,8 @@ class Rows(Kind):
             row = index()
             return row >= first and (last is None or row <= last) and (max_step is None or step() <= max_step)
 
-        def explain() -> Verdict:
-            return Verdict(check(), {}, f"row {index()} (step {step()}) of the segment")
+        return check
 
-        return Bound(check, explain)
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        return Verdict(view.check(self)(), {}, f"row {view.row_index()} (step {view.step()}) of the segment")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
 from rltriage.rules.conditions.noise import sorted_median
 
 
@@ -35,6 +36,19 @@ class Neighbourhood:
         self.latest = abs(value)
         self.peak = max(self.peak, self.latest)
 
+    @property
+    def reach(self) -> int:
+        """The neighbourhood and the newest value."""
+        return self.size + 1
+
+    def rewind(self, values: Sequence[float], step: int) -> None:
+        """Start again from the surviving values; the peak is kept."""
+        del self.arrival[:]
+        self.sorted.clear()
+        self.latest = None
+        for value in values:
+            self.push(value)
+
     def median(self) -> float:
         """The median of the neighbourhood; the caller has checked that there is one."""
         return sorted_median(self.sorted)
@@ -51,7 +65,7 @@ class Spike(Kind):
 
     |v| > factor * m and |v| - m > mads * MAD and |v| >= floor, with m and MAD of the last `window` |values| before v.
     Values under `ignore` of the running maximum stay out of the window. Unknown before `min` values are in it; a value
-    below the floor is no spike at once.
+    below the floor is no spike at once. Unknown in rows without the metric.
 
     spike: {metric: approx_kl, floor: 0.02}
     """
@@ -74,32 +88,37 @@ class Spike(Kind):
         """The judged metric."""
         return frozenset((self.metric,))
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile; the deviation is computed only for values beyond the factor."""
-        key = ("neighbourhood", self.window, self.ignore)
-        around = view.track(self.metric, key, lambda: Neighbourhood(self.window, self.ignore))
-        floor, factor, mads, minimum = self.floor, self.factor, self.mads, self.min
+        around, floor, factor, mads, minimum = self._around(view), self.floor, self.factor, self.mads, self.min
+        fresh = view.fresh(self.metric)
 
         def check() -> bool | None:
             value = around.latest
-            if value is None or len(around.sorted) < minimum:
+            if value is None or len(around.sorted) < minimum or not fresh():
                 return None
             if value < floor:
                 return False
             middle = around.median()
             return value > factor * middle and value - middle > mads * around.deviation()
 
-        def explain() -> Verdict:
-            value = around.latest
-            if value is None or len(around.sorted) < minimum:
-                reason = f"{self.metric}: {len(around.sorted)} of {minimum} values before it"
-                return Verdict(None, {} if value is None else {"value": value}, reason)
-            middle, deviation = around.median(), around.deviation()
-            values = {"value": value, "median": middle, "mad": deviation}
-            reason = (
-                f"|{self.metric}| = {text(value)}, median {text(middle)} (needs {factor:g} x), MAD {text(deviation)} "
-                f"(needs {mads:g} above), floor {floor:g}"
-            )
-            return Verdict(check(), values, reason)
+        return check
 
-        return Bound(check, explain)
+    def _around(self, view: View) -> Neighbourhood:
+        key = ("neighbourhood", self.window, self.ignore)
+        return view.track(self.metric, key, lambda: Neighbourhood(self.window, self.ignore))
+
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        around, floor, factor, mads, minimum = self._around(view), self.floor, self.factor, self.mads, self.min
+        value = around.latest
+        if value is None or len(around.sorted) < minimum:
+            reason = f"{self.metric}: {len(around.sorted)} of {minimum} values before it"
+            return Verdict(None, {} if value is None else {"value": value}, reason)
+        middle, deviation = around.median(), around.deviation()
+        values = {"value": value, "median": middle, "mad": deviation}
+        reason = (
+            f"|{self.metric}| = {text(value)}, median {text(middle)} (needs {factor:g} x), MAD {text(deviation)} "
+            f"(needs {mads:g} above), floor {floor:g}"
+        )
+        return Verdict(view.check(self)(), values, reason)

@@ -89,14 +89,19 @@ class Term:
         own = frozenset() if self.metric is None else frozenset((self.metric,))
         return own | self.plus.metrics() if self.plus is not None else own
 
+    @property
+    def constant(self) -> float | None:
+        """The value of a plain number, None for everything that can change."""
+        return None if self.value is None or self.plus is not None or self.abs else self.value * self.times
+
     def bind(self, view: View) -> Reader:
         """A reader of the operand's value, unknown while any part is."""
         read = self._source(view)
         if self.abs:
             read = _absolute(read)
         plus = self.plus
-        if plus is not None and plus.value is not None and plus.plus is None and not plus.abs:
-            return _affine(read, self.times, plus.value * plus.times)
+        if plus is not None and plus.constant is not None:
+            return _affine(read, self.times, plus.constant)
         if plus is not None:
             return _sum(read, self.times, plus.bind(view))
         return read if self.times == 1.0 else _affine(read, self.times, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Check, Kind, Reader, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Kind, Reader, Verdict, View, text
 from rltriage.rules.conditions.terms import Stat, Term, Window
 
 LIMITS = ("above", "at_least", "below", "at_most", "equals", "differs")
@@ -75,24 +75,21 @@ class Threshold(Kind):
         """The judged metric and those of the limit."""
         return self.left.metrics() | self.limit[1].metrics()
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile the comparison; a plain number becomes a constant."""
+        name, limit = self.limit
+        return _compare(name, self.left.bind(view), limit.bind(view), self.tolerance, limit.constant)
+
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
         left = self.left
         name, limit = self.limit
-        read, other = left.bind(view), limit.bind(view)
-        plain = limit.value is not None and limit.plus is None and not limit.abs
-        constant = None if not plain or limit.value is None else limit.value * limit.times
-        check = _compare(name, read, other, self.tolerance, constant)
-
-        def explain() -> Verdict:
-            value, bound = read(), other()
-            values = {} if value is None else {str(left): value}
-            if bound is not None and constant is None:
-                values["limit"] = bound
-            reason = f"{left} = {text(value)}, limit: {WORDS[name]} {limit}"
-            return Verdict(check(), values, reason if constant is not None else f"{reason} = {text(bound)}")
-
-        return Bound(check, explain)
+        value, bound = left.bind(view)(), limit.bind(view)()
+        values = {} if value is None else {str(left): value}
+        if bound is not None and limit.constant is None:
+            values["limit"] = bound
+        reason = f"{left} = {text(value)}, limit: {WORDS[name]} {limit}"
+        return Verdict(view.check(self)(), values, reason if limit.constant is not None else f"{reason} = {text(bound)}")
 
 
 def _compare(name: str, read: Reader, other: Reader, tolerance: float, constant: float | None) -> Check:

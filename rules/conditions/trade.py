@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
 from rltriage.rules.conditions.components import Part, Parts
 
 
@@ -35,9 +35,9 @@ class Trade(Kind):
         """The components."""
         return self.components
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile over the components seen so far."""
-        parts, total = Parts(view, self.components, self.total), view.gain_z(self.total)
+        parts, total = self._parts(view), view.gain_z(self.total)
         z, fallen = self.z, self.fallen
 
         def fell(part: Part) -> bool | None:
@@ -58,13 +58,20 @@ class Trade(Kind):
                 return any(rise is not None and rise >= z for rise in rises)
             return None if None in falls else False
 
-        def explain() -> Verdict:
-            values = {}
-            for part in parts.current():
-                gain = part.gain()
-                if gain is not None:
-                    values[f"gain_z of {part.name}"] = gain
-            listed = ", ".join(f"{name} {text(value)}" for name, value in values.items())
-            return Verdict(check(), values, f"{listed or 'no components seen'}; gain_z of {self.total} {text(total())}")
+        return check
 
-        return Bound(check, explain)
+    def _parts(self, view: View) -> Parts:
+        return view.state(self, lambda: Parts(view, self.components, self.total))
+
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        total = view.gain_z(self.total)
+        values = {}
+        for part in self._parts(view).current():
+            gain = part.gain()
+            if gain is not None:
+                values[f"gain_z of {part.name}"] = gain
+        listed = ", ".join(f"{name} {text(value)}" for name, value in values.items())
+        return Verdict(
+            view.check(self)(), values, f"{listed or 'no components seen'}; gain_z of {self.total} {text(total())}"
+        )

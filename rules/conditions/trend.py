@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import ClassVar, Literal, NamedTuple
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
 from rltriage.rules.conditions.noise import noise, standard_error, z_score
 
 NOISE_SIZE = 30
@@ -59,7 +59,7 @@ class Course:
         self.count += 1
         self.cached = None
         self.values.append(value)
-        kept = max(self.size, NOISE_SIZE) if self.from_start else self.size
+        kept = self._kept()
         if len(self.values) > kept:
             del self.values[0]
         if self.window_steps is not None:
@@ -74,6 +74,23 @@ class Course:
             else:
                 self.highest = max(self.highest, value)
                 self.lowest = min(self.lowest, value)
+
+    @property
+    def reach(self) -> int:
+        """The values that a new one would be compared with."""
+        return self._kept()
+
+    def rewind(self, values: Sequence[float], step: int) -> None:
+        """Drop what the run went back over; the first half and the extremes since are kept."""
+        self.cached = None
+        self.values = array("d", values)
+        if self.window_steps is not None:
+            while self.steps and self.steps[-1] >= step:
+                del self.steps[-1]
+            self.values = self.values[len(self.values) - len(self.steps) :]
+
+    def _kept(self) -> int:
+        return max(self.size, NOISE_SIZE) if self.from_start else self.size
 
     def halves(self) -> Halves | None:
         """Medians and z of the two halves; None while the window is not full (or, in steps, holds fewer than 4)."""
@@ -135,11 +152,9 @@ class Trend(Kind):
         """The judged metric."""
         return frozenset((self.metric,))
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile; the halves are computed once per observation and shared."""
-        key = ("course", self.window, self.window_steps, self.from_start)
-        make = lambda: Course(self.window, self.window_steps, self.from_start, view.step)  # noqa: E731  one-off factory
-        course = view.track(self.metric, key, make)
+        course = self._course(view)
         direction, limit, flat, ratio, monotone = self.direction, self.z, self.flat, self.ratio, self.monotone
         start_min = 0.0 if self.start_min is None else self.start_min
         sign = -1.0 if direction == "down" else 1.0
@@ -156,14 +171,20 @@ class Trend(Kind):
                 return False
             return not monotone or (halves.highest <= halves.first if sign < 0 else halves.lowest >= halves.first)
 
-        def explain() -> Verdict:
-            halves = course.halves()
-            if halves is None:
-                return Verdict(None, {}, f"{self.metric}: {course.count} observations are too few")
-            values = {"first": halves.first, "second": halves.second, "z": halves.z}
-            reason = f"{self.metric}: half medians {text(halves.first)} -> {text(halves.second)}, z {text(halves.z)}"
-            if abs(halves.first) < start_min:
-                reason += f"; a start below {start_min:g} cannot be judged"
-            return Verdict(check(), values, reason)
+        return check
 
-        return Bound(check, explain)
+    def _course(self, view: View) -> Course:
+        key = ("course", self.window, self.window_steps, self.from_start)
+        return view.track(self.metric, key, lambda: Course(self.window, self.window_steps, self.from_start, view.step))
+
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        course = self._course(view)
+        halves = course.halves()
+        if halves is None:
+            return Verdict(None, {}, f"{self.metric}: {course.count} observations are too few")
+        values = {"first": halves.first, "second": halves.second, "z": halves.z}
+        reason = f"{self.metric}: half medians {text(halves.first)} -> {text(halves.second)}, z {text(halves.z)}"
+        if self.start_min is not None and abs(halves.first) < self.start_min:
+            reason += f"; a start below {self.start_min:g} cannot be judged"
+        return Verdict(view.check(self)(), values, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View
+from rltriage.rules.conditions.base import Baseline, Check, Kind, Verdict, View
 
 COARSE = 1e-5
 """A log that rounds to this or coarser cannot tell an exact value from a near one until `COARSE_MIN` observations."""
@@ -14,7 +14,7 @@ SETTLED = 5
 """Observations after which the policy can be taken to have moved where grad_norm and lr are not logged."""
 
 
-class Exact:
+class Exact(Baseline):
     """Counts the informative observations and remembers whether one differed."""
 
     __slots__ = ("broken", "count", "equals", "gated", "seen", "view")
@@ -40,6 +40,7 @@ class Exact:
             self.count += 1
         else:
             self.broken = True
+            self.view.settled()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,10 @@ class Trivial(Kind):
         """The judged metric; grad_norm and lr are read by the history."""
         return frozenset((self.metric,))
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile to a counter that is false for good once another value was seen."""
-        equals, minimum, gated = self.equals, self.min, self.informative
-        exact = view.track(self.metric, ("exact", equals, gated), lambda: Exact(view, equals, gated))
+        minimum = self.min
+        exact = self._exact(view)
         resolution = view.resolution(self.metric)
 
         def check() -> bool | None:
@@ -82,13 +83,23 @@ class Trivial(Kind):
                     return None
             return True
 
-        def explain() -> Verdict:
-            values = {"observations": float(exact.count)}
-            if exact.broken:
-                return Verdict(False, values, f"{self.metric} was not always exactly {equals:g}")
-            reason = f"{self.metric} exactly {equals:g} in all of {exact.count} informative observations, needs {minimum}"
-            step = resolution()
-            coarse = f" (the log rounds to {step:g}: needs {COARSE_MIN})" if step is not None and step >= COARSE else ""
-            return Verdict(check(), values, reason + coarse)
+        return check
 
-        return Bound(check, explain)
+    def settled(self, view: View) -> bool:
+        """One other value was seen."""
+        return self._exact(view).broken
+
+    def _exact(self, view: View) -> Exact:
+        equals, gated = self.equals, self.informative
+        return view.track(self.metric, ("exact", equals, gated), lambda: Exact(view, equals, gated))
+
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        equals, minimum, exact = self.equals, self.min, self._exact(view)
+        values = {"observations": float(exact.count)}
+        if exact.broken:
+            return Verdict(False, values, f"{self.metric} was not always exactly {equals:g}")
+        reason = f"{self.metric} exactly {equals:g} in all of {exact.count} informative observations, needs {minimum}"
+        step = view.resolution(self.metric)()
+        coarse = f" (the log rounds to {step:g}: needs {COARSE_MIN})" if step is not None and step >= COARSE else ""
+        return Verdict(view.check(self)(), values, reason + coarse)

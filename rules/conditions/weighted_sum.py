@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Bound, Kind, Verdict, View, known, text
+from rltriage.rules.conditions.base import Check, Kind, Reader, Verdict, View, known, text
 from rltriage.rules.conditions.components import Part, Parts
 
 
@@ -39,10 +39,24 @@ class WeightedSum(Kind):
         """The components."""
         return self.components
 
-    def bind(self, view: View) -> Bound:
+    def bind(self, view: View) -> Check:
         """Compile over the components seen so far."""
-        parts, weights = Parts(view, self.components, self.total), view.fact_text(self.weights)
-        total, fresh = view.last(self.total), view.fresh(self.total)
+        total, fresh, expected = view.last(self.total), view.fresh(self.total), self._expected(view)
+
+        def check() -> bool | None:
+            value, other = total(), expected()
+            if value is None or other is None or not fresh():
+                return None
+            return (abs(value - other) <= max(self.tolerance, self.relative * abs(value))) is self.holds
+
+        return check
+
+    def _parts(self, view: View) -> Parts:
+        return view.state(self, lambda: Parts(view, self.components, self.total))
+
+    def _expected(self, view: View) -> Reader:
+        """The weighted sum of this row's components."""
+        parts, weights = self._parts(view), view.fact_text(self.weights)
 
         def expected() -> float | None:
             found = parts.current()
@@ -57,19 +71,14 @@ class WeightedSum(Kind):
                 result += weight * value
             return result
 
-        def check() -> bool | None:
-            value, other = total(), expected()
-            if value is None or other is None or not fresh():
-                return None
-            return (abs(value - other) <= max(self.tolerance, self.relative * abs(value))) is self.holds
+        return expected
 
-        def explain() -> Verdict:
-            value, other = total(), expected()
-            names = ", ".join(part.name for part in parts.current())
-            reason = f"{self.total} = {text(value)}, weighted sum of {names or 'no components'} = {text(other)}"
-            return Verdict(check(), known(total=value, sum=other), reason)
-
-        return Bound(check, explain)
+    def explain(self, view: View) -> Verdict:
+        """The numbers that the check compares."""
+        value, other = view.last(self.total)(), self._expected(view)()
+        names = ", ".join(part.name for part in self._parts(view).current())
+        reason = f"{self.total} = {text(value)}, weighted sum of {names or 'no components'} = {text(other)}"
+        return Verdict(view.check(self)(), known(total=value, sum=other), reason)
 
 
 def _weights(fact: object, parts: Sequence[Part]) -> list[float] | None:

@@ -1,0 +1,194 @@
+"""What a run's history keeps of one metric: a compact ring of observations and the trackers that rules asked for."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+
+from rltriage.rules.conditions.base import Baseline, Tracker
+from rltriage.rules.conditions.noise import sorted_median
+
+WindowFunction = Callable[[Sequence[float]], float]
+
+
+class Series:
+    """One metric of one segment. Only what somebody asked for is kept: the ring holds as many values as the largest window.
+
+    `version` changes with every observation and every rewind; readers cache by it. `row` is the row of the newest one.
+    """
+
+    __slots__ = ("count", "keep", "last", "limit", "pushes", "row", "trackers", "values", "version")
+
+    def __init__(self) -> None:
+        self.last: float | None = None
+        self.row = -1
+        self.count = 0
+        self.version = 0
+        self.keep = 0
+        self.limit = 0
+        self.values = array("d")
+        self.trackers: dict[tuple[object, ...], Tracker] = {}
+        self.pushes: tuple[Callable[[float], None], ...] = ()
+
+    def need(self, size: int) -> None:
+        """Keep at least the last `size` observations."""
+        if size > self.keep:
+            self.keep = size
+            self.limit = size + 8 + size // 4
+
+    def push(self, value: float, row: int) -> None:
+        """Take one observation."""
+        self.row = row
+        self.last = value
+        self.count += 1
+        self.version += 1
+        if self.keep:
+            values = self.values
+            values.append(value)
+            if len(values) > self.limit:
+                del values[: -self.keep]
+        for push in self.pushes:
+            push(value)
+
+    def track(self, key: tuple[object, ...], tracker: Tracker) -> None:
+        """Feed a tracker with every later observation, and with those that are kept if they are all there were."""
+        if self.count and self.count == len(self.values):
+            for value in self.values:
+                tracker.push(value)
+        elif tracker.reach:
+            tracker.rewind(self.values[-tracker.reach :], 0)
+        self.need(tracker.reach)
+        self.trackers[key] = tracker
+        self.pushes = tuple(one.push for one in self.trackers.values())
+
+    def drop(self, tracker: object) -> object:
+        """Stop feeding a tracker; returns its key."""
+        key = next((key for key, one in self.trackers.items() if one is tracker), None)
+        if key is not None:
+            self.pushes = tuple(one.push for one in self.trackers.values() if one is not tracker)
+        return key
+
+    def rewind(self, dropped: int, step: int) -> None:
+        """The run went back to `step`: drop the newest observations; trackers of the whole segment keep what they saw."""
+        self.count -= dropped
+        self.version += 1
+        if self.keep and dropped:
+            del self.values[-dropped:]
+        if self.values:
+            self.last = self.values[-1]
+        for tracker in self.trackers.values():
+            if tracker.reach:
+                tracker.rewind(self.values[-tracker.reach :], step)
+
+
+class Head(Baseline):
+    """The first observations of a segment, kept for good."""
+
+    __slots__ = ("size", "values")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.values = array("d")
+
+    def push(self, value: float) -> None:
+        """Take one observation while there is room."""
+        if len(self.values) < self.size:
+            self.values.append(value)
+
+
+class Extremes(Baseline):
+    """The smallest and the largest observation of a segment, and the smallest since the largest."""
+
+    __slots__ = ("highest", "lowest", "trough")
+
+    def __init__(self) -> None:
+        self.lowest: float | None = None
+        self.highest: float | None = None
+        self.trough: float | None = None
+
+    def push(self, value: float) -> None:
+        """Take one observation."""
+        if self.lowest is None or value < self.lowest:
+            self.lowest = value
+        if self.highest is None or value >= self.highest:
+            self.highest = value
+            self.trough = None
+        elif self.trough is None or value < self.trough:
+            self.trough = value
+
+
+class Best(Baseline):
+    """The largest median of a number of consecutive observations; kept over a rewind."""
+
+    __slots__ = ("arrival", "best", "ordered", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.arrival = array("d")
+        self.ordered: list[float] = []
+        self.best: float | None = None
+
+    def push(self, value: float) -> None:
+        """Take one observation."""
+        self.arrival.append(value)
+        insort(self.ordered, value)
+        if len(self.arrival) > self.size:
+            del self.ordered[bisect_left(self.ordered, self.arrival.pop(0))]
+        if len(self.arrival) == self.size:
+            middle = sorted_median(self.ordered)
+            if self.best is None or middle > self.best:
+                self.best = middle
+
+
+def window_function(stat: str) -> WindowFunction:
+    """The function of a `WindowStat` over a non-empty sequence, oldest first."""
+    if stat.startswith("q"):
+        share = int(stat[1:]) / 100.0
+        return lambda values: quantile(values, share)
+    return _FUNCTIONS[stat]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The quantile with linear interpolation between the two nearest ranks."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted_median(sorted(values))
+
+
+def _stdev(values: Sequence[float]) -> float:
+    """The sample standard deviation; 0 of a single value."""
+    if len(values) < 2:
+        return 0.0
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) * (value - mean) for value in values) / (len(values) - 1))
+
+
+def _spread(values: Sequence[float]) -> float:
+    return max(values) - min(values)
+
+
+def _first(values: Sequence[float]) -> float:
+    return values[0]
+
+
+_FUNCTIONS: dict[str, WindowFunction] = {
+    "mean": _mean,
+    "median": _median,
+    "min": min,
+    "max": max,
+    "first": _first,
+    "stdev": _stdev,
+    "spread": _spread,
+}

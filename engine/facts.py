@@ -1,0 +1,140 @@
+"""Config facts: canonical values out of declared config, what rows log, and what metric values prove."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rltriage.engine.rows import Fact, Provenance
+from rltriage.engine.sources.base import to_float
+from rltriage.rules.profiles import FACTS, KINDS, ConfigSource, Profile
+
+_UNKNOWN = object()
+_RANK: Mapping[str, int] = {"declared": 2, "logged": 1, "inferred": 0}
+
+
+def resolve(profile: Profile, config: Mapping[str, Any], provenance: Provenance) -> tuple[dict[str, Fact], tuple[str, ...]]:
+    """Canonical facts of a flat config whose keys are canonical or the framework's own, and the keys that no fact uses.
+
+    A canonical key wins over one that a profile derives. A key may be written in full (`actor.ppo_epochs`) or by its end.
+    """
+    lookup = _Lookup(config)
+    facts: dict[str, Fact] = {}
+    for fact, sources in profile.config.items():
+        if fact in config:
+            continue
+        value, used = _derive(sources, lookup)
+        if value is not _UNKNOWN:
+            facts[fact] = Fact(value, provenance, ", ".join(used))
+    known = {key for key in config if key in FACTS or key in KINDS}
+    for key in known:
+        facts[key] = Fact(config[key], provenance, key)
+    unused = tuple(key for key in config if key not in known and key not in lookup.used)
+    return facts, unused
+
+
+def merge(*layers: Mapping[str, Fact]) -> dict[str, Fact]:
+    """Facts with the precedence declared > logged > inferred; within one provenance the first layer wins."""
+    merged: dict[str, Fact] = {}
+    for layer in layers:
+        for name, fact in layer.items():
+            if name not in merged or _RANK[fact.provenance] > _RANK[merged[name].provenance]:
+                merged[name] = fact
+    return merged
+
+
+def fixed(profile: Profile) -> dict[str, Fact]:
+    """What the framework's code fixes, such as which KL estimator a name holds."""
+    return {name: Fact(value, "inferred", f"profile {profile.name}") for name, value in profile.facts.items()}
+
+
+def infer(metrics: Mapping[str, float], known: Mapping[str, Fact]) -> dict[str, Fact]:
+    """Facts that one row proves and that are not known yet.
+
+    `kl_computed` (a nonzero KL to the reference), `multi_update` (a ratio other than 1 between updates of one batch) and
+    `has_critic` (a logged explained variance or value loss). Bounds only: they never stand for a number that was not seen.
+    """
+    proven: dict[str, Fact] = {}
+    kl = metrics.get("kl_ref")
+    if "kl_computed" not in known and kl is not None and math.isfinite(kl) and kl != 0:
+        proven["kl_computed"] = Fact(True, "inferred", "kl_ref is not 0")
+    ratio = metrics.get("ratio_max")
+    if "multi_update" not in known and ratio is not None and math.isfinite(ratio) and ratio != 1:
+        proven["multi_update"] = Fact(True, "inferred", "ratio_max is not 1")
+    if "has_critic" not in known:
+        seen = [name for name in ("explained_variance", "value_loss") if name in metrics]
+        if seen:
+            proven["has_critic"] = Fact(True, "inferred", f"{seen[0]} is logged")
+    return proven
+
+
+class _Lookup:
+    """Finds config keys by their full name or by their last parts, and remembers which were used."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self.used: set[str] = set()
+
+    def __call__(self, name: str) -> Any:
+        if name in self._config:
+            self.used.add(name)
+            return self._config[name]
+        ends = [key for key in self._config if key.endswith(("." + name, "/" + name))]
+        values = {repr(self._config[key]) for key in ends}
+        if len(values) != 1:
+            return _UNKNOWN
+        self.used.update(ends)
+        return self._config[ends[0]]
+
+
+def _derive(sources: tuple[ConfigSource, ...], lookup: _Lookup) -> tuple[Any, list[str]]:
+    """The first alternative that is known and not 0, else the first that is known."""
+    first: tuple[Any, list[str]] = (_UNKNOWN, [])
+    for source in sources:
+        value, used = _one(source, lookup)
+        if value is _UNKNOWN or value is None:
+            continue
+        if first[0] is _UNKNOWN:
+            first = (value, used)
+        if value != 0:
+            return value, used
+    return first
+
+
+def _one(source: ConfigSource, lookup: _Lookup) -> tuple[Any, list[str]]:
+    if source.lookup is not None:
+        value = lookup(source.lookup)
+        word = str(value).lower() if isinstance(value, bool) else ("null" if value is None else str(value))
+        answer = source.values.get(word, source.values.get("*", _UNKNOWN))
+        return (_UNKNOWN if value is _UNKNOWN else answer), [source.lookup]
+    if source.present is not None:
+        value = lookup(source.present)
+        return (_UNKNOWN if value is _UNKNOWN else value not in (None, False, "", 0)), [source.present]
+    if not source.product:
+        return (_UNKNOWN if source.const is None else source.const), ["const"]
+    if len(source.product) == 1 and not source.divide_by:
+        return lookup(source.product[0]), list(source.product)
+    return _quotient(source, lookup)
+
+
+def _quotient(source: ConfigSource, lookup: _Lookup) -> tuple[Any, list[str]]:
+    """The product over the divisors. A divisor belongs to the factor at its place from the end; both or neither count."""
+    numbers: dict[str, float] = {}
+    for name in (*source.product, *source.divide_by):
+        value = lookup(name)
+        number = None if value is _UNKNOWN else to_float(value)
+        if number is not None:
+            numbers[name] = number
+    if source.all and len(numbers) < len(source.product) + len(source.divide_by):
+        return _UNKNOWN, []
+    paired = source.product[len(source.product) - len(source.divide_by) :]
+    for factor, divisor in zip(paired, source.divide_by, strict=True):
+        if factor not in numbers or not numbers.get(divisor):
+            numbers.pop(factor, None)
+            numbers.pop(divisor, None)
+    if not numbers:
+        return _UNKNOWN, []
+    value = math.prod(numbers.get(name, 1.0) for name in source.product)
+    value /= math.prod(numbers.get(name, 1.0) for name in source.divide_by)
+    return (int(value) if math.isfinite(value) and value == int(value) else value), list(numbers)

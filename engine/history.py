@@ -1,0 +1,442 @@
+"""A run's history: the view that conditions bind to. One per segment; it owns every ring, tracker and reader."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+from rltriage.engine import readers
+from rltriage.engine.aggregates import Best, Extremes, Head, Series, window_function
+from rltriage.engine.rows import Fact
+from rltriage.engine.steps import Strides
+from rltriage.rules.conditions.base import Check, Condition, Reader, Tracker
+from rltriage.rules.conditions.noise import sorted_median
+
+T = TypeVar("T", bound=Tracker)
+S = TypeVar("S")
+Known = Sequence[tuple[str, Series]]
+GRADIENT, RATE = "grad_norm", "lr"
+REWINDABLE = 512
+"""Rows over which a step back is undone; a run that goes back further keeps its oldest ones."""
+
+
+class Reference(Protocol):
+    """Healthy ranges; `bounds` is None where there are none or the run's config does not match."""
+
+    def bounds(self, metric: str, step: int) -> tuple[float, float] | None:
+        """(low, high) of a metric so many steps after the start of the run."""
+
+
+class PushError(Exception):
+    """A tracker failed; never leaves the history."""
+
+    def __init__(self, series: Series, tracker: object, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.series = series
+        self.tracker = tracker
+        self.reason = reason
+
+
+class Hook(NamedTuple):
+    """Something to run at every row that is an observation of `metrics`, before the rules are checked."""
+
+    metrics: frozenset[str]
+    update: Callable[[], None]
+    forget: Callable[[], None] | None
+    owner: str
+
+
+class Pair:
+    """A series derived from two metrics, in rows that have both."""
+
+    __slots__ = ("left", "ratio", "right", "series", "steps")
+
+    def __init__(self, left: Series, right: Series, ratio: bool) -> None:
+        self.left = left
+        self.right = right
+        self.ratio = ratio
+        self.series = Series()
+        self.steps: deque[int] = deque(maxlen=REWINDABLE)
+
+    def update(self, row: int, step: int) -> None:
+        """Take this row if both metrics are in it."""
+        one, other = self.left.last, self.right.last
+        if self.left.row != row or self.right.row != row or self.series.row == row or one is None or other is None:
+            return
+        if not self.ratio:
+            self.series.push(one - other, row)
+        elif other != 0.0:
+            self.series.push(one / other, row)
+        else:
+            return
+        self.steps.append(step)
+
+    def rewind(self, step: int) -> None:
+        """The run went back to `step`."""
+        dropped = 0
+        while self.steps and self.steps[-1] >= step:
+            self.steps.pop()
+            dropped += 1
+        self.series.rewind(dropped, step)
+
+
+class History:
+    """The run's history as conditions see it (`rules.conditions.base.View`), and how rows enter it.
+
+    Only metrics that something asked for are kept. Readers and checks are shared: the same request returns the same object.
+    """
+
+    def __init__(self, facts: Mapping[str, Fact], reference: Reference | None = None) -> None:
+        self.facts = facts
+        self.reference = reference
+        self.series: dict[str, Series] = {}
+        self.hooks: list[Hook] = []
+        self.pairs: dict[str, Pair] = {}
+        self.owner = ""
+        self.private = ""
+        self.epoch = 0
+        self.strides = Strides()
+        self.now: float | None = None
+        self._cache: dict[tuple[Any, ...], Any] = {}
+        self._globs: dict[tuple[str, ...], list[str]] = {}
+        self._fired: dict[tuple[str, str, int], float | None] = {}
+        self._log: deque[tuple[int, Known]] = deque(maxlen=REWINDABLE)
+        self._index = -1
+        self._step = 0
+        self._row: Mapping[str, float] = {}
+        self._bad: dict[str, float] = {}
+        self._gradient, self._rate = self._series(GRADIENT), self._series(RATE)
+        self._moved = self._moving = False
+        self._owners: dict[tuple[int, object], set[str]] = {}
+        self._resumed_at = self.fact("resumed_at")
+
+    # How rows enter.
+
+    def begin(self, step: int, time: float | None) -> None:
+        """Open the next row."""
+        self._moved = self._moving
+        self._index += 1
+        self._step = step
+        self._row = {}
+        self._bad = {}
+        self.strides.take(step, time, self._index, self._resumed_at())
+
+    def take(
+        self,
+        row: Mapping[str, float],
+        good: Mapping[str, float],
+        known: Known,
+        pairs: Iterable[Pair],
+        bad: Mapping[str, float],
+    ) -> list[tuple[str, Exception]]:
+        """Add metrics to the open row: the finite `known` ones of `good` to their series; `bad` are not finite.
+
+        Returns the rules one of whose trackers failed, which is not fed any more.
+        """
+        self._row = {**self._row, **row} if self._row else row
+        if bad:
+            self._bad.update(bad)
+        index = self._index
+        failed: list[tuple[str, Exception]] = []
+        items = iter(known)
+        while True:
+            try:
+                _push(good, items, index)
+                break
+            except PushError as error:
+                failed += self._drop_tracker(error)
+        for pair in pairs:
+            pair.update(index, self._step)
+        self._log.append((self._step, known))
+        if not self._moving and self._gradient.row == index and self._rate.row == index:
+            self._moving = (self._gradient.last or 0.0) > 0.0 and (self._rate.last or 0.0) > 0.0
+        return failed
+
+    def _drop_tracker(self, error: PushError) -> list[tuple[str, Exception]]:
+        """Stop feeding a tracker that failed; give the rules that asked for it."""
+        key = error.series.drop(error.tracker)
+        owners = self._owners.get((id(error.series), key), set())
+        return [(owner, error.reason) for owner in sorted(owners)]
+
+    def rewind(self, step: int) -> None:
+        """The run went back to `step`: drop the history from there, keep the baselines."""
+        dropped: dict[int, tuple[Series, int]] = {}
+        while self._log and self._log[-1][0] >= step:
+            for _, series in self._log.pop()[1]:
+                dropped[id(series)] = (series, dropped.get(id(series), (series, 0))[1] + 1)
+        for series, count in dropped.values():
+            series.rewind(count, step)
+        for pair in self.pairs.values():
+            pair.rewind(step)
+        for hook in self.hooks:
+            if hook.forget is not None:
+                hook.forget()
+        self.strides.rewind(step, self._index + 1)
+
+    def follow(self, names: Iterable[str]) -> list[tuple[str, Series]]:
+        """Those of a row's metrics that something reads, with their series; new names are matched with the patterns."""
+        for name in names:
+            for globs, found in self._globs.items():
+                if name not in found and any(fnmatchcase(name, glob) for glob in globs):
+                    found.append(name)
+                    self._series(name)
+        return [(name, self.series[name]) for name in names if name in self.series]
+
+    def drop_hooks(self, owner: str) -> None:
+        """Stop running the updates of a rule that failed."""
+        self.hooks = [hook for hook in self.hooks if hook.owner != owner]
+        self.epoch += 1
+
+    def seen(self) -> frozenset[str]:
+        """The followed metrics that have had an observation."""
+        return frozenset(name for name, series in self.series.items() if series.count)
+
+    def capture(self, owner: str) -> None:
+        """Remember the levels that `at_firing` readers of a rule compare with."""
+        for key in self._fired:
+            if key[0] == owner:
+                values = sorted(self.values(key[1], key[2]))
+                self._fired[key] = sorted_median(values) if values else None
+
+    # What conditions ask for.
+
+    def _series(self, metric: str) -> Series:
+        pair = self.pairs.get(metric)
+        if pair is not None:
+            return pair.series
+        found = self.series.get(metric)
+        if found is None:
+            found = self.series[metric] = Series()
+            self.epoch += 1
+        return found
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], T | Any]) -> Any:
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = make()
+        return found
+
+    def last(self, metric: str) -> Reader:
+        """See View."""
+        return cast(Reader, self._once(("last", metric), lambda: readers.last(self._series(metric))))
+
+    def age(self, metric: str) -> Callable[[], int]:
+        """See View."""
+        series = self._series(metric)
+        return lambda: self._index - series.row
+
+    def fresh(self, metric: str) -> Callable[[], bool]:
+        """See View."""
+        series = self._series(metric)
+        return cast(Callable[[], bool], self._once(("fresh", metric), lambda: lambda: series.row == self._index))
+
+    def raw(self, metric: str) -> Reader:
+        """See View."""
+        self._series(metric)
+        return lambda: self._row.get(metric)
+
+    def count(self, metric: str) -> Callable[[], int]:
+        """See View."""
+        series = self._series(metric)
+        return cast(Callable[[], int], self._once(("count", metric), lambda: lambda: series.count))
+
+    def window(self, metric: str, size: int, stat: str, minimum: int | None = None, skip: int = 0) -> Reader:
+        """See View."""
+        series = self._series(metric)
+        series.need(size + skip)
+        enough = size if minimum is None else minimum
+        key = ("window", metric, size, stat, enough, skip)
+        return cast(Reader, self._once(key, lambda: readers.window(series, size, window_function(stat), enough, skip)))
+
+    def start(self, metric: str, baseline: int = 5, minimum: int | None = None) -> Reader:
+        """See View."""
+        head = self.track(metric, ("head", baseline), lambda: Head(baseline))
+        enough = baseline if minimum is None else minimum
+        key = ("start", metric, baseline, enough)
+        return cast(Reader, self._once(key, lambda: readers.start(head, baseline, enough)))
+
+    def first(self, metric: str) -> Reader:
+        """See View."""
+        return self.start(metric, 1)
+
+    def _extremes(self, metric: str) -> Extremes:
+        return self.track(metric, ("extremes",), Extremes)
+
+    def lowest(self, metric: str) -> Reader:
+        """See View."""
+        extremes = self._extremes(metric)
+        return lambda: extremes.lowest
+
+    def highest(self, metric: str) -> Reader:
+        """See View."""
+        extremes = self._extremes(metric)
+        return lambda: extremes.highest
+
+    def trough(self, metric: str) -> Reader:
+        """See View."""
+        extremes = self._extremes(metric)
+        return lambda: extremes.trough
+
+    def noise(self, metric: str, size: int = 30) -> Reader:
+        """See View."""
+        series = self._series(metric)
+        series.need(size)
+        return cast(Reader, self._once(("noise", metric, size), lambda: readers.noise_of(series, size)))
+
+    def gain_z(self, metric: str, baseline: int = 5, window: int = 5) -> Reader:
+        """See View."""
+
+        def make() -> Reader:
+            begin, now = self.start(metric, baseline), self.window(metric, window, "median")
+            return readers.gain_z(self._series(metric), begin, now, self.noise(metric), baseline, window)
+
+        return cast(Reader, self._once(("gain_z", metric, baseline, window), make))
+
+    def best(self, metric: str, size: int = 5) -> Reader:
+        """See View."""
+        best = self.track(metric, ("best", size), lambda: Best(size))
+        return lambda: best.best
+
+    def at_firing(self, metric: str, size: int = 5) -> Reader:
+        """See View."""
+        self._series(metric).need(size)
+        key, fired = (self.private, metric, size), self._fired
+        fired.setdefault(key, None)
+        return lambda: fired[key]
+
+    def values(self, metric: str, size: int) -> list[float]:
+        """See View."""
+        series = self._series(metric)
+        series.need(size)
+        return list(series.values[-size:])
+
+    def resolution(self, metric: str) -> Reader:
+        """See View: the config fact `resolution`, one number for the log or a mapping from metric to number."""
+        whole, own = self.fact("resolution"), self.fact(f"resolution.{metric}")
+
+        def read() -> float | None:
+            step = whole()
+            return own() if step is None else step
+
+        return cast(Reader, self._once(("resolution", metric), lambda: read))
+
+    def track(self, metric: str, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """See View."""
+        series = self._series(metric)
+        if key not in series.trackers:
+            series.track(key, make())
+        self._owners.setdefault((id(series), key), set()).add(self.owner)
+        return cast(T, series.trackers[key])
+
+    def check(self, condition: Condition) -> Check:
+        """See View."""
+        return cast(Check, self._once(("check", self.private, condition), lambda: condition.bind(self)))
+
+    def state(self, condition: Condition, make: Callable[[], S]) -> S:
+        """See View."""
+        return cast(S, self._once(("state", self.private, condition), make))
+
+    def derived(self, left: str, right: str, mode: str) -> str:
+        """See View."""
+        ratio = mode == "ratio"
+        name = f"{left} / {right}" if ratio else f"{left} - {right}"
+        if name not in self.pairs:
+            self.pairs[name] = Pair(self._series(left), self._series(right), ratio)
+            self.epoch += 1
+        return name
+
+    def each_row(
+        self, metrics: frozenset[str], update: Callable[[], None], forget: Callable[[], None] | None = None
+    ) -> None:
+        """See View."""
+        self.hooks.append(Hook(metrics, update, forget, self.owner))
+        self.epoch += 1
+
+    def matching(self, patterns: Iterable[str]) -> Callable[[], tuple[str, ...]]:
+        """See View."""
+        found = self._globs.setdefault(tuple(patterns), [])
+        self.epoch += 1
+        return lambda: tuple(found)
+
+    def settled(self) -> None:
+        """See View."""
+        self.epoch += 1
+
+    def moved(self) -> bool | None:
+        """See View."""
+        if self._moved:
+            return True
+        if self._gradient.count and self._rate.count:
+            return False
+        seen = self._gradient if self._gradient.count else self._rate
+        return False if seen.count and (seen.last or 0.0) <= 0.0 else None
+
+    def row_index(self) -> int:
+        """See View."""
+        return self._index
+
+    def step(self) -> int:
+        """See View."""
+        return self._step
+
+    def since_resume(self) -> int | None:
+        """See View."""
+        resumed = self.strides.resumed_row
+        return None if resumed is None else self._index - resumed
+
+    def nonfinite(self) -> Mapping[str, float]:
+        """See View."""
+        return self._bad
+
+    def row(self) -> Mapping[str, float]:
+        """See View."""
+        return self._row
+
+    def silence(self) -> tuple[float | None, float | None]:
+        """See View."""
+        newest = self.strides.time
+        waited = None if newest is None or self.now is None else self.now - newest
+        return waited, self.strides.interval
+
+    def bounds(self, metric: str) -> Callable[[], tuple[float, float] | None]:
+        """See View."""
+        reference, strides = self.reference, self.strides
+
+        def read() -> tuple[float, float] | None:
+            if reference is None or strides.first is None:
+                return None
+            return reference.bounds(metric, self._step - strides.first)
+
+        return read
+
+    def fact(self, name: str) -> Reader:
+        """See View."""
+        return cast(Reader, self._once(("fact", name), lambda: readers.fact_number(self.facts, name)))
+
+    def fact_text(self, name: str) -> Callable[[], object]:
+        """See View."""
+        return readers.fact_value(self.facts, name)
+
+
+def _push(values: Mapping[str, float], known: Iterator[tuple[str, Series]], row: int) -> None:
+    """Push values into their series (`Series.push` written out: this loop is most of what a row costs)."""
+    push: Callable[[float], None] | None = None
+    for name, series in known:
+        value = values[name] + 0.0  # so that -0.0 is 0
+        series.row = row
+        series.last = value
+        series.count += 1
+        series.version += 1
+        if series.keep:
+            ring = series.values
+            ring.append(value)
+            if len(ring) > series.limit:
+                del ring[: -series.keep]
+        if series.pushes:
+            try:
+                for push in series.pushes:
+                    push(value)
+            except Exception as error:
+                raise PushError(series, getattr(push, "__self__", None), error) from error

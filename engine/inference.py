@@ -1,0 +1,41 @@
+"""Config facts that the rows themselves give away (DESIGN section 3: declared > logged > inferred > unknown)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rltriage.engine.rows import Fact
+from rltriage.rules.facts import CONFIG_FACTS
+
+STATED = frozenset(CONFIG_FACTS) - {"lr", "steps"}
+"""Facts that count as logged where a row has a metric of that name; `lr` is a metric of its own."""
+OFF_ONE = 1e-3
+"""A ratio further from 1 than rounding comes from an update between sampling and loss."""
+
+
+def stated(names: tuple[str, ...], metrics: Mapping[str, float], facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """The facts that this row states and that nobody declared, where they are new or have changed."""
+    found = {}
+    for name in names:
+        fact = facts.get(name)
+        if fact is None or (fact.provenance != "declared" and fact.value != metrics[name]):
+            found[name] = Fact(metrics[name], "logged", "in the rows")
+    return found
+
+
+def inferred(metrics: Mapping[str, float], facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """What this row proves about facts that are still unknown."""
+    found = {}
+    if "kl_term" not in facts and metrics.get("kl_ref", 0.0) != 0.0:
+        found["kl_term"] = Fact(True, "inferred", "kl_ref is not 0")
+    if "updates_per_batch" not in facts and not _off_policy(facts):
+        ratio = metrics.get("ratio_max", 1.0)
+        if abs(ratio - 1.0) > OFF_ONE:
+            found["updates_per_batch"] = Fact(2, "inferred", f"ratio_max is {ratio:.4g}: at least 2")
+    return found
+
+
+def _off_policy(facts: Mapping[str, Fact]) -> bool:
+    """Whether the ratio leaves 1 without a second update: stale samples, or the sampler's own log-probabilities."""
+    lag, source = facts.get("async_lag"), facts.get("old_logp_source")
+    return (lag is not None and lag.value not in (0, None)) or (source is not None and source.value == "sampler")

@@ -1,0 +1,160 @@
+"""One rule's alert over time: inactive -> pending -> firing -> resolved (DESIGN section 4)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rltriage.engine.history import History
+from rltriage.rules.conditions.base import Check
+from rltriage.rules.model import Rule
+
+Status = Literal["inactive", "pending", "firing", "flapping"]
+Event = Literal["firing", "resolved", "flapping"]
+CYCLES = 3
+"""Times that an alert resolves before its coming and going becomes one state."""
+CALM = 20
+"""Observations without the condition after which a flapping alert resolves."""
+
+
+class RuleState:
+    """What is known about one rule of one run. The condition's verdict comes in, transitions come out.
+
+    `held` counts the observations in a row in which the condition held, `quiet` those in which it did not while firing.
+    """
+
+    __slots__ = (
+        "before",
+        "busy",
+        "check",
+        "clear",
+        "cycles",
+        "every_row",
+        "held",
+        "question",
+        "quiet",
+        "reads",
+        "row",
+        "rule",
+        "seen",
+        "since_step",
+        "skipped",
+        "status",
+        "vetoes",
+    )
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.reads = rule.when.metrics()
+        self.every_row = rule.when.every_row
+        other = [part.metrics() for part in (rule.unless, rule.clear_when) if part is not None]
+        self.vetoes: frozenset[str] = frozenset().union(*other)
+        self.check: Check | None = None
+        self.clear: Check | None = None
+        self.skipped = ""
+        self.question = ""
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to inactive, as at the start of a segment."""
+        self.status: Status = "inactive"
+        self.busy = False
+        self.held = 0
+        self.quiet = 0
+        self.cycles = 0
+        self.seen = 0
+        self.row = -1
+        self.since_step = 0
+        self.before = (0, 0)
+
+    def bind(self, history: History) -> None:
+        """Compile `when`, `unless`, `after` and `clear_when` for a segment."""
+        rule = self.rule
+        history.owner = rule.id
+        check = history.check(rule.when)
+        if rule.unless is not None:
+            check = _unless(check, history.check(rule.unless))
+        self.check = self._after(check, history) if rule.after else check
+        if rule.clear_when is not None:
+            history.private = rule.id
+            self.clear = history.check(rule.clear_when)
+            history.private = ""
+        history.owner = ""
+
+    def _after(self, check: Check, history: History) -> Check:
+        """Unknown during the warm-up."""
+        after, counted = self.rule.after, -1
+
+        def warmed_up() -> bool | None:
+            nonlocal counted
+            if history.row_index() != counted:
+                counted = history.row_index()
+                self.seen += 1
+            return check() if self.seen > after else None
+
+        return warmed_up
+
+    @property
+    def open(self) -> bool:
+        """Whether an alert is out."""
+        return self.status in ("firing", "flapping")
+
+    def advance(self, holds: bool | None, row: int, step: int) -> Event | None:
+        """Take the verdict of one observation; a second one of the same row replaces the first. Unknown freezes."""
+        if holds is None:
+            return None
+        if self.row == row:
+            self.held, self.quiet = self.before
+        else:
+            self.row = row
+            self.before = (self.held, self.quiet)
+        return self._holds(step) if holds else self._does_not_hold()
+
+    def _holds(self, step: int) -> Event | None:
+        self.busy = True
+        self.quiet = 0
+        self.held += 1
+        if self.status == "inactive":
+            self.status = "pending"
+            self.since_step = step
+        if self.status == "pending" and self.held >= self.rule.hold:
+            self.status = "firing"
+            return "firing"
+        return None
+
+    def _does_not_hold(self) -> Event | None:
+        self.held = 0
+        if not self.open:
+            self.status = "inactive"
+            self.busy = False
+            return None
+        self.quiet += 1
+        if self.status == "flapping":
+            return self._resolve() if self.quiet >= max(CALM, self.rule.keep_firing_for) else None
+        if self.quiet < self.rule.keep_firing_for or (self.clear is not None and self.clear() is not True):
+            return None
+        self.cycles += 1
+        if self.cycles >= CYCLES:
+            self.status = "flapping"
+            return "flapping"
+        return self._resolve()
+
+    def _resolve(self) -> Event:
+        self.status = "inactive"
+        self.busy = False
+        return "resolved"
+
+    def close(self) -> None:
+        """The alert is closed from outside; a later firing is a new one."""
+        self.status = "inactive"
+        self.busy = False
+        self.held = self.quiet = 0
+
+
+def _unless(when: Check, veto: Check) -> Check:
+    """A veto that is known to hold makes the verdict unknown: it neither fires nor resolves."""
+
+    def vetoed() -> bool | None:
+        holds = when()
+        return None if holds and veto() else holds
+
+    return vetoed

@@ -1,0 +1,465 @@
+"""The monitor: the only stateful class of the engine, one per run. Rows come in, alerts and incidents come out."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Protocol
+
+from rltriage.engine.history import History, Reference
+from rltriage.engine.inference import STATED, inferred, stated
+from rltriage.engine.lifecycle import Event, RuleState
+from rltriage.engine.plan import Plan, Planner, finite, lacking, observed
+from rltriage.engine.report import Alert, Incident, State, StepReport, Suspect
+from rltriage.engine.rows import Fact, Row, Run
+from rltriage.rules.conditions.base import Verdict
+from rltriage.rules.facts import judge
+from rltriage.rules.model import Catalogue, Rule, RulePack
+from rltriage.rules.templates import render
+
+EPISODES = "n_episodes"
+PARTIAL = 0.5
+"""A row with fewer than this share of the usual episodes is a last, partial batch: read but not judged."""
+
+
+class Triage(Protocol):
+    """Ranks suspects and explains alerts by one another (`engine.triage`)."""
+
+    def update(
+        self, run: Run, facts: Mapping[str, Fact], open_alerts: Sequence[Alert], row: Row, step: int
+    ) -> tuple[Mapping[str, str | None], Incident | None]:
+        """Rule id -> id of the rule that explains it, and the incident where it changed."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the monitor did not judge, and why."""
+
+    rows: int = 0
+    repeats: int = 0
+    merged: int = 0
+    conflicts: int = 0
+    partial: int = 0
+    rewinds: int = 0
+    segments: int = 1
+    errors: int = 0
+
+
+class Monitor:
+    """Watches one run. Live, replay and rule tests all go through `observe`; time comes in as an argument.
+
+    `facts` are the config facts known by now. Never raises on odd rows: a rule whose condition fails is switched
+    off for the run, counted and listed in `rules_skipped`.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        pack: RulePack,
+        catalogue: Catalogue,
+        *,
+        triage: Triage | None = None,
+        reference: Reference | None = None,
+        log: logging.Logger | None = None,
+    ) -> None:
+        self.run = run
+        self.pack = pack
+        self.counters = Counters()
+        self.facts: dict[str, Fact] = dict(run.facts)
+        self.segment = 0
+        self._catalogue = catalogue
+        self._triage = triage
+        self._reference = reference
+        self._log = log or logging.getLogger("rltriage.engine")
+        self._broken: dict[str, str] = {}
+        self._open: dict[str, Alert] = {}
+        self._closed: list[Alert] = []
+        self._seen: set[str] = set()
+        self._ticks = 0
+        self._last: int | None = None
+        self._first = 0
+        self._states = [RuleState(rule) for rule in pack.rules]
+        self._begin_segment()
+
+    # Rows.
+
+    def observe(self, row: Row) -> StepReport:
+        """Take one row and say what it changed."""
+        history, step = self._history, row.step
+        metrics: Mapping[str, float] = row.metrics
+        merged: frozenset[str] = frozenset()
+        alerts: list[Alert] = []
+        self.counters.rows += 1
+        if self._last is not None and step <= self._last:
+            if step == self._last:
+                metrics, merged = self._same_step(row)
+                if not metrics:
+                    self.counters.repeats += 1
+                    return StepReport(step)
+            elif step <= self._first:
+                alerts += self._next_segment(step, row.time)
+                history = self._history
+            else:
+                self.counters.rewinds += 1
+                history.rewind(step)
+        if not merged:
+            history.begin(step, row.time)
+            history.now = row.time
+        if self._last is None:
+            self._first = step
+        self._last = step
+        plan, bad = self._read(metrics, merged)
+        if plan.facts or self._may_infer:
+            alerts += self._learn(plan, metrics, row)
+        if self._partial():
+            self.counters.partial += 1
+        else:
+            self._judge(plan, row, alerts)
+        return self._finish(row, alerts, plan.checks or bool(bad))
+
+    def _same_step(self, row: Row) -> tuple[dict[str, float], frozenset[str]]:
+        """The metrics that a second record adds to the step: none for a repeat; the first value of a metric stays."""
+        present = self._history.row()
+        new = {name: value for name, value in row.metrics.items() if name not in present}
+        for name, value in row.metrics.items():
+            old = present.get(name)
+            if name in present and old != value and not (old != old and value != value):
+                self.counters.conflicts += 1
+        if new:
+            self.counters.merged += 1
+        return new, frozenset(present)
+
+    def _read(self, metrics: Mapping[str, float], merged: frozenset[str]) -> tuple[Plan, Mapping[str, float]]:
+        """Push a row's values into the history."""
+        good, bad = metrics, _NONE
+        for value in metrics.values():
+            if type(value) is not float or value - value != 0.0:
+                good, bad = finite(metrics)
+                break
+        plan = self._planner.plan(tuple(good), merged)
+        for owner, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
+            self._switch_off(owner, error)
+        return plan, bad
+
+    def _judge(self, plan: Plan, row: Row, alerts: list[Alert]) -> None:
+        """Run the checks of every rule that this row is an observation of."""
+        history = self._history
+        index, step = history.row_index(), row.step
+        for hook in plan.hooks:
+            self._guarded(hook.owner, hook.update)
+        for series, hook in plan.doubtful_hooks:
+            if observed(series, index):
+                self._guarded(hook.owner, hook.update)
+        for check, state in plan.rules:
+            try:
+                holds = check()
+                if holds or state.busy:
+                    event = state.advance(holds, index, step)
+                    if event is not None:
+                        alerts.append(self._transition(state, event, row))
+            except Exception as error:
+                self._switch_off(state.rule.id, error)
+        for series, check, state in plan.doubtful:
+            if observed(series, index):
+                try:
+                    event = state.advance(check(), index, step)
+                    if event is not None:
+                        alerts.append(self._transition(state, event, row))
+                except Exception as error:
+                    self._switch_off(state.rule.id, error)
+
+    def _finish(self, row: Row, alerts: list[Alert], checked: bool) -> StepReport:
+        """Let the triage explain what changed."""
+        if self._closed:
+            alerts += self._closed
+            self._closed = []
+        if not alerts and not checked:
+            return StepReport(row.step)
+        incident = None
+        if self._triage is not None:
+            try:
+                explained, incident = self._triage.update(self.run, self.facts, tuple(self._open.values()), row, row.step)
+            except Exception as error:
+                self.counters.errors += 1
+                self._log.warning("triage failed at step %s: %r", row.step, error)
+            else:
+                alerts = self._explained(alerts, explained)
+        return StepReport(row.step, tuple(alerts), incident)
+
+    def _explained(self, alerts: Sequence[Alert], explained: Mapping[str, str | None]) -> list[Alert]:
+        for rule, alert in self._open.items():
+            if alert.explained_by != explained.get(rule):
+                self._open[rule] = replace(alert, explained_by=explained.get(rule))
+        return [replace(one, explained_by=explained.get(one.rule)) if one.rule in self._open else one for one in alerts]
+
+    # Time, the end, and questions.
+
+    def tick(self, now: float) -> StepReport:
+        """Tell the time (unix seconds): only rules about overdue rows are judged."""
+        self._history.now = now
+        self._ticks += 1
+        row = Row(self._last if self._last is not None else 0, _NONE, now)
+        alerts: list[Alert] = []
+        for state in self._timed:
+            if state.check is not None and not state.skipped:
+                try:
+                    event = state.advance(state.check(), -1 - self._ticks, row.step)
+                    if event is not None:
+                        alerts.append(self._transition(state, event, row))
+                except Exception as error:
+                    self._switch_off(state.rule.id, error)
+        return self._finish(row, alerts, False)
+
+    def close(self, state: State = "ended") -> StepReport:
+        """The run ended (or went `stale`): open alerts close as such, never as resolved."""
+        step = self._last if self._last is not None else 0
+        return self._finish(Row(step, _NONE, self._history.strides.time), self._close_all(state, step), False)
+
+    def explain(self, rule_id: str) -> Verdict:
+        """Why a rule does or does not hold at the newest row. Raises KeyError for an unknown rule."""
+        state = next((state for state in self._states if state.rule.id == rule_id), None)
+        if state is None:
+            raise KeyError(rule_id)
+        if state.skipped:
+            return Verdict(None, {}, state.skipped)
+        verdict = state.rule.when.explain(self._history)
+        unless = state.rule.unless
+        if verdict.holds and unless is not None and self._history.check(unless)():
+            reason = f"{verdict.reason}; but not judged while {unless.explain(self._history).reason}"
+            return Verdict(None, verdict.values, reason)
+        return verdict
+
+    @property
+    def open_alerts(self) -> tuple[Alert, ...]:
+        """Firing and flapping alerts, in the order in which they fired."""
+        return tuple(self._open.values())
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Rules whose condition holds, but not yet for long enough."""
+        return tuple(state.rule.id for state in self._states if state.status == "pending")
+
+    @property
+    def rules_evaluated(self) -> int:
+        """How many rules could have fired on the metrics seen so far."""
+        return len(self._states) - len(self.rules_skipped)
+
+    @property
+    def rules_skipped(self) -> dict[str, str]:
+        """Rule -> why it could not have fired: a config fact rules it out, a metric was never logged, or it failed."""
+        skipped = {}
+        seen = self._seen | self._history.seen()
+        for state in self._states:
+            why = state.skipped
+            if not why:
+                missing = lacking(state.rule.when, seen)
+                why = f"never logged: {', '.join(sorted(missing))}" if missing else ""
+            if why:
+                skipped[state.rule.id] = why
+        return skipped
+
+    def reload(self, pack: RulePack) -> StepReport:
+        """Take other rules: unchanged ones keep their state, changed ones start from the history that is kept."""
+        step = self._last if self._last is not None else 0
+        old = {state.rule.id: state for state in self._states}
+        kept: list[RuleState] = []
+        alerts: list[Alert] = []
+        for rule in pack.rules:
+            state = old.get(rule.id)
+            if state is not None and _content(state.rule) == _content(rule):
+                state.rule = rule
+                kept.append(state)
+                del old[rule.id]
+            else:
+                kept.append(RuleState(rule))
+        for state in old.values():
+            alerts += self._close_rule(state, "superseded", step)
+        self.pack, self._states = pack, kept
+        self._broken = {rule: why for rule, why in self._broken.items() if rule not in old}
+        self._judge_facts(step)
+        self._plan_again()
+        return self._finish(Row(step, _NONE, self._history.strides.time), alerts, False)
+
+    # Segments and facts.
+
+    def _begin_segment(self) -> None:
+        self._history = History(self.facts, self._reference)
+        self._history.last(EPISODES)
+        self._episodes = self._history.window(EPISODES, 21, "median", 3)
+        self._last = None
+        for state in self._states:
+            state.reset()
+            state.check = None
+        self._judge_facts(0)
+        self._plan_again()
+
+    def _plan_again(self) -> None:
+        self._planner = Planner(self._history, self._states, STATED)
+        self._timed = [state for state in self._states if state.rule.when.timed]
+
+    def _next_segment(self, step: int, time: float | None) -> list[Alert]:
+        """The run started over: histories restart, open alerts close."""
+        alerts = self._close_all("superseded", step)
+        self._seen |= self._history.seen()
+        self.segment += 1
+        self.counters.segments += 1
+        self._begin_segment()
+        return alerts
+
+    def _learn(self, plan: Plan, metrics: Mapping[str, float], row: Row) -> list[Alert]:
+        """Facts that this row states or proves; rules that depend on them are judged again."""
+        found = stated(plan.facts, metrics, self.facts) if plan.facts else {}
+        if self._may_infer:
+            found |= inferred(metrics, self.facts)
+        if not found:
+            return []
+        self.facts.update(found)
+        self._judge_facts(row.step)
+        return self._requestioned(row)
+
+    def _judge_facts(self, step: int) -> None:
+        """Switch rules on and off by what they require, and bind those that are on."""
+        self._may_infer = "kl_term" not in self.facts or "updates_per_batch" not in self.facts
+        values = {name: fact.value for name, fact in self.facts.items()}
+        for state in self._states:
+            rule = state.rule
+            judgement = judge(rule.requires, values)
+            state.question = judgement.question if judgement.holds is None else ""
+            state.skipped = self._broken.get(rule.id, "")
+            if judgement.holds is False:
+                state.skipped = "config: " + ", ".join(f"{name} is {values.get(name)}" for name in judgement.violated)
+                self._closed += self._close_rule(state, "superseded", step)
+            elif not state.skipped and state.check is None:
+                self._bind(state)
+        self._history.epoch += 1
+
+    def _bind(self, state: RuleState) -> None:
+        try:
+            state.bind(self._history)
+        except Exception as error:
+            self._switch_off(state.rule.id, error)
+
+    def _requestioned(self, row: Row) -> list[Alert]:
+        """Open alerts whose severity or question changed with the facts."""
+        alerts = []
+        for state in self._states:
+            alert = self._open.get(state.rule.id)
+            if alert is not None and alert.question != state.question:
+                severity = "info" if state.question else state.rule.severity
+                changed = replace(alert, severity=severity, question=state.question, step=row.step, time=row.time)
+                self._open[state.rule.id] = changed
+                alerts.append(changed)
+        return alerts
+
+    def _partial(self) -> bool:
+        """Whether this row is a last batch with under half the usual episodes."""
+        episodes = self._history.series[EPISODES]
+        if episodes.row != self._history.row_index() or episodes.last is None:
+            return False
+        usual = self._episodes()
+        return usual is not None and episodes.last < PARTIAL * usual
+
+    # Alerts.
+
+    def _transition(self, state: RuleState, event: Event, row: Row) -> Alert:
+        """The alert of a transition, and the book of open ones."""
+        rule = state.rule
+        if event == "firing":
+            alert = self._alert(state, row)
+            self._history.capture(rule.id)
+        else:
+            alert = replace(self._open.pop(rule.id), state=event, step=row.step, time=row.time)
+        if event != "resolved":
+            self._open[rule.id] = alert
+        return alert
+
+    def _alert(self, state: RuleState, row: Row) -> Alert:
+        rule, verdict = state.rule, state.rule.when.explain(self._history)
+        return Alert(
+            id=identity(self.run.id, rule.id, self.segment, state.since_step),
+            run=self.run.id,
+            rule=rule.id,
+            state="firing",
+            severity="info" if state.question else rule.severity,
+            group=rule.group,
+            step=row.step,
+            since_step=state.since_step,
+            segment=self.segment,
+            summary=render(rule.summary, self._shown(state, verdict, row)),
+            values=dict(verdict.values),
+            suspects=self._suspects(rule),
+            first_test=rule.first_test,
+            time=row.time,
+            question=state.question,
+            labels=rule.labels,
+        )
+
+    def _shown(self, state: RuleState, verdict: Verdict, row: Row) -> dict[str, object]:
+        """What a summary may name: metrics, config facts, observations, step."""
+        shown: dict[str, object] = {name: series.last for name, series in self._history.series.items() if series.count}
+        shown |= self._history.row()
+        shown |= {f"config.{name}": fact.value for name, fact in self.facts.items()}
+        observations = verdict.values.get("observations", state.held)
+        return shown | {"observations": int(observations), "step": row.step}
+
+    def _suspects(self, rule: Rule) -> tuple[Suspect, ...]:
+        found = []
+        for name, score in rule.suspects.items():
+            fault = self._catalogue.faults.get(name)
+            title, number = (fault.title, fault.number) if fault is not None else (name, None)
+            found.append(Suspect(name, title, score, number))
+        return tuple(found)
+
+    def _close_all(self, state: State, step: int) -> list[Alert]:
+        return [alert for rule in self._states for alert in self._close_rule(rule, state, step)]
+
+    def _close_rule(self, rule: RuleState, state: State, step: int) -> list[Alert]:
+        """Close a rule's alert from outside, if one is open."""
+        rule.close()
+        alert = self._open.pop(rule.rule.id, None)
+        return [] if alert is None else [replace(alert, state=state, step=step)]
+
+    # Failures.
+
+    def _guarded(self, rule: str, update: Callable[[], None]) -> None:
+        try:
+            update()
+        except Exception as error:
+            self._switch_off(rule, error)
+
+    def _switch_off(self, rule_id: str, error: Exception) -> None:
+        """A condition failed: the rule is off for the rest of the run, and the run goes on."""
+        self.counters.errors += 1
+        why = f"failed: {type(error).__name__}: {error}"
+        self._log.warning("rule %s is switched off: %s", rule_id, why)
+        self._broken[rule_id] = why
+        for state in self._states:
+            if state.rule.id == rule_id:
+                state.skipped = why
+                self._closed += self._close_rule(state, "superseded", self._last or 0)
+        self._history.drop_hooks(rule_id)
+
+
+def identity(run: str, rule: str, segment: int, since_step: int) -> str:
+    """The id of an alert: the same after a restart."""
+    return hashlib.sha256(f"{run}\0{rule}\0{segment}\0{since_step}".encode()).hexdigest()[:16]
+
+
+def _content(rule: Rule) -> tuple[object, ...]:
+    """What decides about a rule's alerts; texts may change without a restart."""
+    return (
+        rule.when,
+        rule.unless,
+        rule.clear_when,
+        rule.hold,
+        rule.keep_firing_for,
+        rule.after,
+        rule.severity,
+        rule.requires,
+    )
+
+
+_NONE: Mapping[str, float] = MappingProxyType({})

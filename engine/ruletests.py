@@ -1,0 +1,203 @@
+"""Unit tests of rules, written in YAML: series in shorthand, the alerts they must raise, the rules that must stay silent.
+
+    version: 1
+    tests:
+      - name: a live reference
+        rule: kl-ref-exactly-zero           # the rule under test, the default of `expect` and `silent`
+        config: {kl_coef: 0.1}
+        steps: {first: 0, every: 1}         # the default
+        series: {kl_ref: "0x6", grad_norm: 0.2, lr: 1e-6}   # a plain number is the same in every row
+        expect: [{step: 3, severity: critical, fault: ref_is_policy}]
+      - name: no KL term
+        rule: kl-ref-exactly-zero
+        config: {kl_coef: 0}
+        series: {kl_ref: "0x6", grad_norm: 0.2, lr: 1e-6}
+        silent: true
+
+An expectation matches an alert's transition by the fields that it names (`state` is firing unless said otherwise); with
+`exact: true` there may be no transition besides the expected ones. Everything runs through `Monitor`, as live rows do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rltriage.engine.monitor import Monitor
+from rltriage.engine.report import Alert
+from rltriage.engine.rows import Fact, Row, Run
+from rltriage.engine.series import parse_series
+from rltriage.engine.triage import Triage
+from rltriage.rules.errors import RulePackError
+from rltriage.rules.model import Catalogue, Problem, RulePack
+from rltriage.rules.yamlmarks import Node, read
+
+_KEYS = ("name", "rule", "config", "steps", "series", "expect", "silent", "exact")
+_FIELDS = ("rule", "state", "step", "since_step", "severity", "group", "fault", "first_test", "explained_by", "summary")
+
+
+@dataclass(frozen=True, slots=True)
+class TestResult:
+    """What one test found; `message` is empty if it passed, else what was expected and what happened."""
+
+    __test__ = False  # not a pytest class
+
+    name: str
+    rules: tuple[str, ...]
+    kind: str
+    passed: bool
+    message: str = ""
+
+
+def run_rule_tests(path: Path, pack: RulePack, catalogue: Catalogue) -> list[TestResult]:
+    """Run every test of one file. Raises RulePackError with every mistake in the file itself."""
+    node, problems = read(path)
+    if node is None or problems:
+        raise RulePackError(problems)
+    known = frozenset(rule.id for rule in pack.rules)
+    problems = _mistakes(node, known)
+    if problems:
+        raise RulePackError(problems)
+    return [_run(test.plain(), pack, catalogue) for test in node.at("tests").elements]
+
+
+def _run(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> TestResult:
+    expected = [{"rule": test.get("rule"), "state": "firing", **wanted} for wanted in test.get("expect", ())]
+    silent = _silent(test)
+    seen = replay_series(test, pack, catalogue)
+    complaints = [_missing(wanted, seen) for wanted in expected if not any(_matches(wanted, alert) for alert in seen)]
+    complaints += [
+        f"fired but has to be silent: {_shown(alert)}" for alert in seen if alert.rule in silent and _fired(alert)
+    ]
+    if test.get("exact", False):
+        surplus = [alert for alert in seen if not any(_matches(wanted, alert) for wanted in expected)]
+        complaints += [f"not expected: {_shown(alert)}" for alert in surplus]
+    rules = dict.fromkeys([*(wanted["rule"] for wanted in expected), *silent])
+    return TestResult(test["name"], tuple(rules), "firing" if expected else "silent", not complaints, "\n".join(complaints))
+
+
+def replay_series(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> list[Alert]:
+    """Every transition of the test's rows, pending ones left out."""
+    facts = {name: Fact(value, "declared", "rule test") for name, value in test.get("config", {}).items()}
+    monitor = Monitor(Run("test", facts=facts), pack, catalogue, triage=Triage(catalogue, pack))
+    reports = [monitor.observe(row) for row in _rows(test)]
+    return [alert for report in reports for alert in report.alerts if alert.state != "pending"]
+
+
+def _rows(test: Mapping[str, Any]) -> list[Row]:
+    series = {name: parse_series(value) for name, value in test["series"].items() if isinstance(value, str)}
+    constant = {name: float(value) for name, value in test["series"].items() if not isinstance(value, str)}
+    steps = {"first": 0, "every": 1, **test.get("steps", {})}
+    rows = []
+    for index in range(max(map(len, series.values()), default=1)):
+        here = {name: values[index] for name, values in series.items()}
+        metrics = constant | {name: value for name, value in here.items() if value is not None}
+        rows.append(Row(steps["first"] + index * steps["every"], metrics))
+    return rows
+
+
+def _silent(test: Mapping[str, Any]) -> tuple[str, ...]:
+    named = test.get("silent", ())
+    if named is True:
+        return (test["rule"],)
+    return tuple(named) if named else ()
+
+
+def _fired(alert: Alert) -> bool:
+    return alert.state in ("firing", "flapping")
+
+
+def _matches(wanted: Mapping[str, Any], alert: Alert) -> bool:
+    return all(_field(alert, name) == value for name, value in wanted.items())
+
+
+def _field(alert: Alert, name: str) -> object:
+    if name == "fault":
+        return alert.suspects[0].fault if alert.suspects else None
+    return getattr(alert, name)
+
+
+def _missing(wanted: Mapping[str, Any], seen: Sequence[Alert]) -> str:
+    """The expectation beside what the same rule did instead."""
+    lines = ["expected:  " + ", ".join(f"{name} {value}" for name, value in wanted.items())]
+    lines += [f"happened:  {_shown(alert)}" for alert in seen if alert.rule == wanted["rule"]] or [
+        f"happened:  no transition of {wanted['rule']}"
+    ]
+    return "\n".join(lines)
+
+
+def _shown(alert: Alert) -> str:
+    fault = alert.suspects[0].fault if alert.suspects else "no suspect"
+    return f"rule {alert.rule}, state {alert.state}, step {alert.step}, severity {alert.severity}, fault {fault}"
+
+
+def _mistakes(node: Node, known: frozenset[str]) -> list[Problem]:
+    """What is wrong with the file, so that a test never passes because of a typo."""
+    tests = node.get("tests")
+    if tests is None or tests.kind != "list" or not tests.elements:
+        return [node.problem("rule-tests", "a file of rule tests needs `tests`", "write `tests:` and a list of tests")]
+    return [problem for test in tests.elements for problem in _mistakes_of(test, known)]
+
+
+def _mistakes_of(test: Node, known: frozenset[str]) -> list[Problem]:
+    if test.kind != "mapping":
+        return [test.problem("rule-tests", "a test is a mapping", f"its keys are {', '.join(_KEYS)}")]
+    found = [
+        test.key(key).problem("rule-tests", f"`{key}` is no key of a test", f"keys are {', '.join(_KEYS)}")
+        for key in test.entries
+        if key not in _KEYS
+    ]
+    for key in ("name", "series"):
+        if key not in test.entries:
+            found.append(test.problem("rule-tests", f"the test has no `{key}`", f"add `{key}:`"))
+    if not test.entries.keys() & {"expect", "silent"}:
+        found.append(test.problem("rule-tests", "the test expects nothing", "add `expect: [{step: 3}]` or `silent: true`"))
+    return found + _rule_mistakes(test, known) + _series_mistakes(test)
+
+
+def _rule_mistakes(test: Node, known: frozenset[str]) -> list[Problem]:
+    """Unknown rules and fields."""
+    found = []
+    expected = test.at("expect").elements if "expect" in test.entries else []
+    silent = test.at("silent").elements if "silent" in test.entries else []
+    rules = [node for node in (test.get("rule"), *(wanted.get("rule") for wanted in expected), *silent) if node is not None]
+    for rule in rules:
+        if rule.value not in known:
+            found.append(
+                rule.problem("rule-tests", f"there is no rule `{rule.value}`", "`rltriage rules list` prints them")
+            )
+    for wanted in expected:
+        for name in wanted.entries:
+            if name not in _FIELDS:
+                hint = f"fields are {', '.join(_FIELDS)}"
+                found.append(wanted.key(name).problem("rule-tests", f"`{name}` is no field of an alert", hint))
+        if "rule" not in wanted.entries and "rule" not in test.entries:
+            found.append(wanted.problem("rule-tests", "no rule is named", "add `rule:` to the test or the expectation"))
+    if not silent and "silent" in test.entries and "rule" not in test.entries:
+        found.append(
+            test.at("silent").problem("rule-tests", "no rule is named", "add `rule:` or write `silent: [rule-id]`")
+        )
+    return found
+
+
+def _series_mistakes(test: Node) -> list[Problem]:
+    """Series that do not parse, and series of different lengths."""
+    found, lengths = [], {}
+    for name, node in test.at("series").entries.items() if "series" in test.entries else ():
+        if isinstance(node.value, str):
+            try:
+                lengths[name] = len(parse_series(node.value))
+            except ValueError as error:
+                found.append(node.problem("rule-tests", str(error)))
+        elif isinstance(node.value, bool) or not isinstance(node.value, (int, float)):
+            found.append(node.problem("rule-tests", f"`{name}` is no series", "write a number or a text like 0.5x3 0.4"))
+        elif node.source.lines[node.line - 1][node.column - 1 :].startswith("0x"):
+            hint = 'write it in quotes, like "0x5"'
+            found.append(node.problem("rule-tests", f"`{name}` without quotes is a hexadecimal number in YAML", hint))
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        hint = "give every series the same number of values, `_` for a row without one"
+        found.append(test.key("series").problem("rule-tests", f"series differ in length: {shown}", hint))
+    return found

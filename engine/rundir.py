@@ -1,0 +1,138 @@
+"""A run on disk: `rows.jsonl`, `run.json`, `alerts.jsonl` in one directory (DESIGN section 5, Runs on disk)."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from rltriage.engine.rows import Row
+from rltriage.rules.errors import RltriageError, SourceError
+
+ROWS = "rows.jsonl"
+RUN = "run.json"
+ALERTS = "alerts.jsonl"
+FORMAT = 1
+_UNSAFE = re.compile(r"[^\w.+=@-]+")
+
+
+def safe_name(run_id: str) -> str:
+    """A run id as a folder name: no separators, no leading dot, never empty."""
+    return _UNSAFE.sub("_", run_id).lstrip(".") or "run"
+
+
+def write_atomically(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file so that a reader sees the old or the new content, never half of it."""
+    target = Path(path)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+class RunDirectory:
+    """Writes one run: `run.json` once, atomically, and rows and alerts by whole appended lines.
+
+    Raises RltriageError when the directory cannot be made or already holds another run's rows (unless `resume`).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        run_id: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+        profile: str = "generic",
+        created: str = "",
+        version: str = "",
+        resume: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RltriageError(f"{self.path}: cannot make the run's directory: {error.strerror}") from None
+        rows = self.path / ROWS
+        if not resume and rows.exists() and rows.stat().st_size:
+            raise RltriageError(f"{self.path}: already holds rows of a run; choose another --run or resume it")
+        run = {
+            "format": FORMAT,
+            "id": run_id,
+            "labels": dict(labels or {}),
+            "config": dict(config or {}),
+            "profile": profile,
+            "created": created,
+            "rltriage_version": version,
+        }
+        write_atomically(self.path / RUN, json.dumps(run, indent=2, default=str) + "\n")
+        self._rows: IO[bytes] = self._append_to(rows)
+        self._alerts: IO[bytes] | None = None
+
+    def row(self, row: Row) -> None:
+        """Append a row as one line, in one write."""
+        record: dict[str, Any] = {"step": row.step}
+        if row.time is not None:
+            record["time"] = row.time
+        record.update(row.metrics)
+        self._rows.write(json.dumps(record).encode() + b"\n")
+
+    def alert(self, alert: Mapping[str, Any]) -> None:
+        """Append one alert or incident object (already plain, strict JSON data)."""
+        if self._alerts is None:
+            self._alerts = self._append_to(self.path / ALERTS)
+        self._alerts.write(json.dumps(alert, allow_nan=False).encode() + b"\n")
+
+    def close(self) -> None:
+        self._rows.close()
+        if self._alerts is not None:
+            self._alerts.close()
+
+    def _append_to(self, path: Path) -> IO[bytes]:
+        """Open for appending; a half line that a crash left behind is ended first, so that the next row is whole."""
+        file = open(path, "a+b", buffering=0)  # noqa: SIM115 (kept open for the run)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        return file
+
+
+def read_run_json(directory: str | os.PathLike[str]) -> dict[str, Any]:
+    """The contents of `run.json`, {} if there is none; SourceError if it is no object or of a newer format."""
+    path = Path(directory) / RUN
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{path}: not readable as JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise SourceError(f"{path}: must hold one JSON object")
+    if not isinstance(value.get("format", FORMAT), int) or value.get("format", FORMAT) > FORMAT:
+        raise SourceError(
+            f"{path}: format {value['format']!r} is newer than this version reads ({FORMAT}); update rltriage"
+        )
+    for key in ("config", "labels"):
+        if not isinstance(value.get(key, {}), dict):
+            raise SourceError(f"{path}: {key!r} must be an object")
+    return value
+
+
+def strict(value: float) -> float | str:
+    """A number for strict JSON: NaN and infinities as the texts "NaN", "Infinity", "-Infinity"."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")

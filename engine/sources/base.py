@@ -1,0 +1,121 @@
+"""What every source offers, and how it counts what it could not read."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from rltriage.engine.rows import Record
+
+EXAMPLES = 5
+_CALL = re.compile(r"^[A-Za-z_][\w.]*\(\s*([^\s,()]+)")
+
+
+class BadLine(NamedTuple):
+    """One line (counted from 1) or document that is no row, and why."""
+
+    line: int
+    reason: str
+
+
+@dataclass(slots=True)
+class SourceStats:
+    """How many records were read, how many were refused, and the first of those."""
+
+    records: int = 0
+    bad: int = 0
+    examples: list[BadLine] = field(default_factory=list)
+
+    def refuse(self, line: int, reason: str) -> None:
+        self.bad += 1
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(BadLine(line, reason))
+
+
+class Source(Protocol):
+    """Where records come from. `config` holds config facts found beside or inside the log under their own names.
+
+    `records` reads everything that is there now, the unfinished end included; `poll` returns what is new since the last
+    call and leaves an unfinished end for the next one. Neither waits, and `poll` never raises for a file that went away.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def stats(self) -> SourceStats: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    @property
+    def profile(self) -> str | None: ...
+    def records(self) -> Iterator[Record]: ...
+    def poll(self) -> list[Record]: ...
+    def close(self) -> None: ...
+
+
+def to_float(value: Any) -> float | None:
+    """The number that a logger meant, or None: numbers, booleans, numeric text, `62.5%`, `np.float64(0.1)`, `tensor(0.3)`.
+
+    A percentage becomes a share. Anything with one element and `__float__` (a 0-d tensor) counts as a number.
+    """
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int):
+        return _safe_float(value)
+    if isinstance(value, str):
+        return _text_to_float(value)
+    if value is None or isinstance(value, (list, tuple, dict, bytes)):
+        return None
+    return _safe_float(value) if hasattr(value, "__float__") else None
+
+
+def _safe_float(value: Any) -> float | None:
+    try:
+        return float(value)
+    except Exception:  # a foreign __float__ may raise anything; a row must never fail on one value
+        return None
+
+
+def _text_to_float(text: str) -> float | None:
+    text = text.strip()
+    if len(text) > 100:
+        return None
+    try:
+        return float(text) if "_" not in text else None
+    except ValueError:
+        pass
+    if text.endswith("%"):
+        share = _text_to_float(text[:-1])
+        return None if share is None else share / 100
+    call = _CALL.match(text)
+    return _text_to_float(call.group(1)) if call else None
+
+
+def flatten(values: Mapping[str, Any], separator: str = "/", limit: int = 16) -> dict[str, Any]:
+    """Nested mappings as one flat mapping with joined names, at most `limit` levels deep."""
+    flat: dict[str, Any] = {}
+    stack: list[tuple[str, Mapping[str, Any], int]] = [("", values, 0)]
+    while stack:
+        prefix, mapping, depth = stack.pop()
+        for key, value in mapping.items():
+            name = f"{prefix}{key}"
+            if isinstance(value, Mapping):
+                if depth < limit:
+                    stack.append((name + separator, value, depth + 1))
+            else:
+                flat[name] = value
+    return flat
+
+
+def to_step(value: Any) -> int | None:
+    """A step as an integer, or None where it is no whole number."""
+    if type(value) is int:
+        return value
+    number = to_float(value)
+    if number is None or not math.isfinite(number) or number != int(number):
+        return None
+    return int(number)

@@ -1,0 +1,115 @@
+"""A JSON document: a list of rows, TRL's `trainer_state.json` or any object with a list of rows inside, or columns."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rltriage.engine.rows import Record
+from rltriage.engine.sources.base import SourceStats
+from rltriage.engine.sources.jsonl import unwrap
+from rltriage.rules.errors import SourceError
+
+MAX_DOCUMENT = 256 << 20
+_LISTS = ("log_history", "history", "logs", "metrics", "rows", "data")
+
+
+class JsonDocument:
+    """Read whole; followed, it is read again when it changes and gives the rows that it did not have before."""
+
+    kind = "json"
+    profile: str | None = None
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self.stats = SourceStats()
+        self.config: Mapping[str, Any] = {}
+        self._signature: tuple[int, int, int] | None = None
+        self._seen = 0
+        self._first: Any = None
+
+    def records(self) -> Iterator[Record]:
+        """Every row; SourceError if the document is no JSON or holds no list of rows."""
+        yield from self._load()
+
+    def poll(self) -> list[Record]:
+        """New rows; none while the document is missing or half written."""
+        try:
+            now = os.stat(self.name)
+            signature = (now.st_mtime_ns, now.st_size, now.st_ino)
+            if signature == self._signature:
+                return []
+            records = list(self._load())
+        except (OSError, SourceError):
+            return []
+        self._signature = signature
+        return records
+
+    def close(self) -> None:
+        return None
+
+    def _load(self) -> Iterator[Record]:
+        document = load_document(self.name)
+        rows = rows_of(document)
+        if rows is None:
+            raise SourceError(
+                f"{self.name}: no list of rows in this JSON document; expected a list of objects or `log_history`"
+            )
+        if isinstance(document, dict):
+            self.config = {k: v for k, v in document.items() if isinstance(v, (int, float, str, bool))}
+        first = rows[0] if rows else None
+        if len(rows) < self._seen or first != self._first:
+            self._seen = 0
+        self._first = first
+        start, self._seen = self._seen, len(rows)
+        for index in range(start, len(rows)):
+            row = rows[index]
+            if isinstance(row, dict) and row:
+                self.stats.records += 1
+                yield unwrap(row)
+            else:
+                self.stats.refuse(index + 1, "an entry of the list is no object")
+
+
+def load_document(path: str) -> Any:
+    """The parsed document; SourceError with the place if it is no JSON or larger than 256 MiB."""
+    try:
+        if os.path.getsize(path) > MAX_DOCUMENT:
+            raise SourceError(f"{path}: a JSON document over {MAX_DOCUMENT >> 20} MiB; write JSON Lines instead")
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            return json.load(file)
+    except json.JSONDecodeError as error:
+        raise SourceError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from None
+    except RecursionError:
+        raise SourceError(f"{path}: JSON nested too deeply") from None
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from None
+
+
+def rows_of(document: Any) -> list[Any] | None:
+    """The list of rows in a parsed document, or None."""
+    if isinstance(document, list):
+        return document if any(isinstance(item, dict) for item in document) else None
+    if not isinstance(document, dict):
+        return None
+    if isinstance(document.get("log_history"), list):
+        return list(document["log_history"])
+    lists = [key for key in (*_LISTS, *document) if _is_rows(document.get(key))]
+    if lists:
+        return list(document[lists[0]])
+    return _columns(document)
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def _columns(document: dict[str, Any]) -> list[Any] | None:
+    columns = {key: value for key, value in document.items() if isinstance(value, list) and value}
+    lengths = {len(column) for column in columns.values()}
+    scalar = all(isinstance(x, (int, float, str, type(None))) for column in columns.values() for x in column)
+    if len(columns) < 2 or len(lengths) != 1 or not scalar:
+        return None
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -1,0 +1,132 @@
+"""Lines of a file that may grow, be truncated, be rotated or end in half a line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from rltriage.engine.sources.base import SourceStats
+
+MAX_LINE = 1 << 20
+CHUNK = 1 << 20
+HEAD = 256
+
+
+class Tail:
+    """Yields (line number, text without its newline) of complete lines; each call of `lines` goes on where the last ended.
+
+    Grows by bytes. A file that became shorter, or whose first bytes changed, is read again from its start; one that was
+    replaced is first read to its end. `generation` counts these restarts. A line over `MAX_LINE` bytes is refused once.
+    """
+
+    def __init__(self, path: str, stats: SourceStats) -> None:
+        self.path = path
+        self.generation = 0
+        self._stats = stats
+        self._file: BinaryIO | None = None
+        self._rest = bytearray()
+        self._head = b""
+        self._number = 0
+        self._skipping = False
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Every complete line that is new."""
+        if not self._open():
+            return
+        while True:
+            chunk = self._file.read(CHUNK) if self._file is not None else b""
+            if chunk:
+                yield from self._split(chunk)
+            elif self._replaced():
+                yield from self.unfinished()
+                self._restart()
+                if not self._open():
+                    return
+            else:
+                return
+
+    def unfinished(self) -> Iterator[tuple[int, str]]:
+        """The last line without a newline, if there is one; it is consumed."""
+        if self._rest and not self._skipping:
+            text = self._rest.decode("utf-8", "replace")
+            self._rest.clear()
+            self._number += 1
+            yield self._number, text
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> bool:
+        if self._file is not None and self._truncated():
+            self._restart()
+        if self._file is None:
+            try:
+                self._file = open(self.path, "rb")  # noqa: SIM115 (kept open between calls)
+            except OSError:
+                return False
+            self._head = os.pread(self._file.fileno(), HEAD, 0)
+        return True
+
+    def _truncated(self) -> bool:
+        assert self._file is not None
+        descriptor = self._file.fileno()
+        if os.fstat(descriptor).st_size < self._file.tell():
+            return True
+        head = os.pread(descriptor, HEAD, 0)
+        changed = not head.startswith(self._head)
+        self._head = self._head if changed else head
+        return changed
+
+    def _replaced(self) -> bool:
+        if self._file is None:
+            return False
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            return False
+        mine = os.fstat(self._file.fileno())
+        return (now.st_ino, now.st_dev) != (mine.st_ino, mine.st_dev)
+
+    def _restart(self) -> None:
+        self.close()
+        self._rest.clear()
+        self._skipping = False
+        self._number = 0
+        self.generation += 1
+
+    def _split(self, chunk: bytes) -> Iterator[tuple[int, str]]:
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            self._keep(chunk)
+            return
+        block = bytes(self._rest) + chunk[: end + 1]
+        self._rest.clear()
+        if self._skipping:
+            block = block[block.index(b"\n") + 1 :]
+            self._skipping = False
+        text = block.decode("utf-8", "replace")
+        lines = text.split("\n")
+        lines.pop()
+        for line in lines:
+            self._number += 1
+            if len(line) > MAX_LINE:
+                self._refuse()
+            else:
+                yield self._number, line
+        self._keep(chunk[end + 1 :])
+
+    def _keep(self, part: bytes) -> None:
+        if self._skipping:
+            return
+        self._rest += part
+        if len(self._rest) > MAX_LINE:
+            self._rest.clear()
+            self._skipping = True
+            self._number += 1
+            self._refuse()
+
+    def _refuse(self) -> None:
+        self._stats.refuse(self._number, f"line longer than {MAX_LINE} bytes")

@@ -1,0 +1,112 @@
+"""What is wrong with one run now: one incident of the open alerts, with the first test and what to do meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from rltriage.engine.report import Alert, Incident
+from rltriage.engine.triage.rank import Ranked
+from rltriage.rules.model import SEVERITIES, Catalogue, Fault, FirstTest
+
+_TIERS = ("rows", "dump", "trainer")
+_SHOWN = 5
+_WORTH_SHOWING = 0.02
+_CLOSE = 1.0
+
+
+def identity(run: str, segment: int, onset: int) -> str:
+    """The id of a run's incident: the same after a restart, and while its suspects change."""
+    return hashlib.sha1(f"incident/{run}/{segment}/{onset}".encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+def build(
+    identifier: str,
+    alerts: Sequence[Alert],
+    explained: Mapping[str, str | None],
+    ranked: Sequence[Ranked],
+    catalogue: Catalogue,
+    step: int,
+    time: float | None,
+) -> Incident:
+    """One incident of the open `alerts` (not empty); `ranked` may be empty where no rule knows a suspect."""
+    leader = ranked[0].fault if ranked else None
+    candidates = _tests(alerts, explained, leader, catalogue)
+    shown = [entry for index, entry in enumerate(ranked[:_SHOWN]) if index < 2 or entry.score >= _WORTH_SHOWING]
+    return Incident(
+        id=identifier,
+        run=alerts[0].run,
+        step=step,
+        onset_step=min(alert.since_step for alert in alerts),
+        severity=max((alert.severity for alert in alerts), key=SEVERITIES.index),
+        suspects=tuple(entry.suspect() for entry in shown),
+        first_test=min(candidates, key=lambda test: _TIERS.index(test.tier)).id if candidates else alerts[0].first_test,
+        best_test=min(candidates, key=_order_of_cost).id if candidates else alerts[0].first_test,
+        action=leader.action if leader else "continue",
+        rules=tuple(alert.rule for alert in alerts),
+        unexplained=_unexplained(alerts, explained, leader),
+        rivals_told_apart_by=told_apart(ranked, candidates),
+        time=time,
+    )
+
+
+def told_apart(ranked: Sequence[Ranked], tests: Sequence[FirstTest]) -> str:
+    """What would decide between the first two suspects when their sums are closer than 1, else the empty text."""
+    if len(ranked) < 2 or ranked[0].total - ranked[1].total >= _CLOSE:
+        return ""
+    first, second = ranked[0].fault, ranked[1].fault
+    for test in tests:
+        outcomes = {fault: outcome for outcome, fault in reversed(test.decides.items())}
+        if first.id in outcomes and second.id in outcomes:
+            return f"{test.title}: {outcomes[first.id]} ({first.id}), {outcomes[second.id]} ({second.id})"
+    checks = _check_that_differs(first, second) or _check_that_differs(second, first)
+    if checks:
+        return checks
+    metric = _metric_that_differs(first, second) or _metric_that_differs(second, first)
+    own = f"first test of {first.id}: {first.first_test}" if first.first_test else ""
+    return metric or own
+
+
+def _check_that_differs(one: Fault, other: Fault) -> str:
+    only = sorted(one.failing_checks - other.failing_checks)
+    return f"the invariant {only[0]}: it fails under {one.id}, not under {other.id}" if only else ""
+
+
+def _metric_that_differs(one: Fault, other: Fault) -> str:
+    only = [pair for pair in one.explains if pair not in other.explains]
+    return f"{only[0][0]}: it goes {_way(only[0][1])} under {one.id}, not under {other.id}" if only else ""
+
+
+def _way(direction: str) -> str:
+    return "to zero" if direction == "zero" else direction
+
+
+def _tests(
+    alerts: Sequence[Alert], explained: Mapping[str, str | None], leader: Fault | None, catalogue: Catalogue
+) -> list[FirstTest]:
+    """The tests that bear on the first suspect: of the rules that name it, the strongest first, and the fault's own."""
+    weights: dict[str, float] = {}
+    for alert in alerts:
+        share = next((s.score for s in alert.suspects if leader is not None and s.fault == leader.id), 0.0)
+        if explained.get(alert.rule) is None and (share > 0 or leader is None):
+            weights[alert.first_test] = max(weights.get(alert.first_test, 0.0), share)
+    names = sorted(weights, key=lambda name: -weights[name])
+    if leader is not None and leader.first_test:
+        names.append(leader.first_test)
+    return [catalogue.first_tests[name] for name in dict.fromkeys(names) if name in catalogue.first_tests]
+
+
+def _order_of_cost(test: FirstTest) -> tuple[int, int]:
+    """The chapter's order (18.7): an invariant, then consistency read from the rows, then what needs a dump or a rerun."""
+    return (0, test.check) if test.check is not None else (1 + _TIERS.index(test.tier), 0)
+
+
+def _unexplained(alerts: Sequence[Alert], explained: Mapping[str, str | None], leader: Fault | None) -> tuple[str, ...]:
+    """Rules at warning or above that neither name the first suspect nor follow from another alert."""
+    return tuple(
+        alert.rule
+        for alert in alerts
+        if alert.severity != "info"
+        and explained.get(alert.rule) is None
+        and all(leader is None or suspect.fault != leader.id for suspect in alert.suspects)
+    )

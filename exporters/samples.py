@@ -1,0 +1,124 @@
+"""A run's snapshot as samples of Prometheus families, with every label string built once per run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rltriage.engine.rows import Run
+from rltriage.exporters.naming import Family, Labels, Names, Series, label_value, run_labels
+from rltriage.exporters.state import RUN_STATES, Alerts, Snapshot
+
+Sample = tuple[Series, float]
+Lines = tuple[tuple[Family, ...], list[str]]
+
+STEP = Family("rltriage_training_step", "gauge", "Step of the newest row")
+ROWS = Family("rltriage_rows", "counter", "Rows seen")
+LAST_ROW = Family("rltriage_last_row_timestamp_seconds", "gauge", "Unix time of the newest row, or of its arrival")
+EVALUATED = Family("rltriage_heldout_evaluation_step", "gauge", "Step at which held-out metrics were last measured")
+STATE = Family("rltriage_run_state", "gauge", "1 for the state that the run is in")
+INFO = Family("rltriage_run", "info", "Config facts and profile of the run")
+EVALUATION = Family("rltriage_evaluation_seconds", "counter", "Seconds spent evaluating rules")
+FIRING = Family("rltriage_alert_firing", "gauge", "1 while the rule's alert fires")
+EXPLAINED = Family("rltriage_alert_explained", "gauge", "1 while another firing alert explains this one")
+VIOLATIONS = Family("rltriage_rule_violations", "counter", "Rows during which the rule's alert fired")
+TRANSITIONS = Family("rltriage_alert_transitions", "counter", "Alert transitions by the state that they led to")
+SCORE = Family("rltriage_incident_suspect_score", "gauge", "Probability of each suspect of the open incident")
+FIRST = (STEP, ROWS, LAST_ROW, EVALUATED, STATE, INFO)
+LAST = (EVALUATION, FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, SCORE)
+
+_MAX_FACTS = 64
+_MAX_SERIES = 5000
+_NOT_A_NUMBER = (TypeError, ValueError, OverflowError)
+
+
+class Entry:
+    """One run: its newest snapshot, written by the run's own thread, and what scrapes have built of it."""
+
+    def __init__(self, run: Run, snapshot: Snapshot) -> None:
+        self.run = run
+        self.snapshot = snapshot
+        self.rendered: tuple[Snapshot, Lines] | None = None
+        self.not_numbers = 0
+        self._labels = run_labels(run.id, run.labels.items())
+        self._metrics: dict[str, Series | None] = {}
+        self._others: dict[tuple[str, Labels], Series] = {}
+        self._always: list[Series] = []
+        self._plan: tuple[list[str], list[Series]] = ([], [])
+
+    def samples(self, snapshot: Snapshot, names: Names) -> list[Sample]:
+        """Every sample of a snapshot: its metrics, the run's state, its alerts."""
+        found = self._metric_samples({**snapshot.carried, **snapshot.metrics}, names)
+        values = [float(snapshot.rows), 1.0, *(float(state == snapshot.state) for state in RUN_STATES)]
+        if snapshot.step is not None:
+            values += (float(snapshot.step), float(snapshot.time))
+        self._always = self._always or self._always_shown()
+        found += zip(self._always, values, strict=False)
+        if snapshot.evaluated is not None:
+            found.append(self._sample(EVALUATED, snapshot.evaluated))
+        if snapshot.seconds:
+            found.append(self._sample(EVALUATION, snapshot.seconds))
+        self._add_alerts(found, snapshot.alerts)
+        return found
+
+    def _metric_samples(self, metrics: Mapping[str, float], names: Names) -> list[Sample]:
+        keys = list(metrics)
+        if keys == self._plan[0]:
+            try:
+                return list(zip(self._plan[1], map(float, metrics.values()), strict=True))
+            except _NOT_A_NUMBER:
+                pass  # Below, the others are still shown.
+        found: list[Sample] = []
+        for key, value in metrics.items():
+            series = self._metric_series(key, names)
+            if series is not None:
+                try:
+                    found.append((series, float(value)))
+                except _NOT_A_NUMBER:
+                    self.not_numbers += 1
+        if len(found) == len(keys):
+            self._plan = (keys, [series for series, _ in found])
+        return found
+
+    def _metric_series(self, metric: str, names: Names) -> Series | None:
+        try:
+            return self._metrics[metric]
+        except KeyError:
+            place = names.find(str(metric))
+            series = Series(place[0], self._labels + place[1]) if place else None
+            if len(self._metrics) < _MAX_SERIES:
+                self._metrics[metric] = series
+            return series
+
+    def _always_shown(self) -> list[Series]:
+        states = [Series(STATE, (*self._labels, ("state", state))) for state in RUN_STATES]
+        info = Series(INFO, self._labels + _info(self.run, self._labels))
+        return [Series(ROWS, self._labels), info, *states, Series(STEP, self._labels), Series(LAST_ROW, self._labels)]
+
+    def _sample(self, family: Family, value: float, *labels: tuple[str, str]) -> Sample:
+        key = (family.name, labels)
+        series = self._others.get(key)
+        if series is None:
+            own = tuple((name, label_value(text)) for name, text in labels)
+            series = self._others[key] = Series(family, self._labels + own)
+        return series, float(value)
+
+    def _add_alerts(self, found: list[Sample], alerts: Alerts) -> None:
+        for (rule, severity, fault, first_test), on in alerts.firing.items():
+            identity = (("rule", rule), ("severity", severity), ("fault", fault), ("first_test", first_test))
+            found.append(self._sample(FIRING, on, *identity))
+        for rule, on in alerts.explained.items():
+            found.append(self._sample(EXPLAINED, on, ("rule", rule)))
+        for rule, count in alerts.violations.items():
+            found.append(self._sample(VIOLATIONS, count, ("rule", rule)))
+        for (rule, state), count in alerts.transitions.items():
+            found.append(self._sample(TRANSITIONS, count, ("rule", rule), ("to", state)))
+        for suspect in alerts.suspects:
+            found.append(self._sample(SCORE, suspect.score, ("fault", suspect.fault)))
+
+
+def _info(run: Run, labels: Labels) -> Labels:
+    """Profile and config facts as labels of `rltriage_run_info`, without the names that the run's own labels take."""
+    taken = {name for name, _ in labels}
+    facts = {"profile": run.profile, **{name: fact.value for name, fact in run.facts.items()}}
+    plain = run_labels("", [(name, value) for name, value in facts.items() if name not in taken], _MAX_FACTS)
+    return plain[1:]

@@ -1,0 +1,111 @@
+"""What the exporter knows of a run after a row: a snapshot that is replaced as a whole, never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from rltriage.engine.report import Alert, StepReport, Suspect
+from rltriage.engine.rows import Row
+from rltriage.rules.model import Rule
+
+RunState = Literal["running", "finished", "crashed", "stale"]
+RUN_STATES: tuple[RunState, ...] = get_args(RunState)
+
+LASTING = ("eval_", "check_")
+"""Metrics that are measured now and then: they keep their last value, every other one is absent when its row lacks it."""
+
+AlertKey = tuple[str, str, str, str]
+"""rule, severity, fault, first test: with the run the identity of an alert's series."""
+
+_OPEN = ("firing", "stale", "flapping")
+_CLOSED = ("resolved", "ended", "superseded")
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts:
+    """Alert state of a run. A severity that changed leaves its old key in `firing` at False."""
+
+    firing: Mapping[AlertKey, bool] = field(default_factory=dict)
+    explained: Mapping[str, bool] = field(default_factory=dict)
+    violations: Mapping[str, int] = field(default_factory=dict)
+    transitions: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    suspects: tuple[Suspect, ...] = ()
+
+    @classmethod
+    def quiet(cls, rules: Iterable[Rule]) -> Alerts:
+        """Every rule at 0, so that increase() sees the first violation of each."""
+        firing = {(r.id, r.severity, next(iter(r.suspects), ""), r.first_test): False for r in rules}
+        return cls(firing, {}, dict.fromkeys((key[0] for key in firing), 0))
+
+    def after(self, report: StepReport, is_row: bool) -> Alerts:
+        """The state after a report; the same object when nothing changed."""
+        if not report.alerts and report.incident is None and not (is_row and any(self.firing.values())):
+            return self
+        firing, explained, transitions = dict(self.firing), dict(self.explained), dict(self.transitions)
+        for alert in report.alerts:
+            transitions[alert.rule, alert.state] = transitions.get((alert.rule, alert.state), 0) + 1
+            if alert.state in _OPEN or alert.state in _CLOSED:
+                firing.update(dict.fromkeys([key for key in firing if key[0] == alert.rule], False))
+                firing[_key(alert)] = alert.state in _OPEN
+                explained[alert.rule] = alert.state in _OPEN and alert.explained_by is not None
+        violations = dict(self.violations)
+        if is_row:
+            fired = {alert.rule for alert in report.alerts if alert.state == "firing"}
+            for rule in fired | {key[0] for key, on in firing.items() if on}:
+                violations[rule] = violations.get(rule, 0) + 1
+        suspects = report.incident.suspects if report.incident is not None else self.suspects
+        return Alerts(firing, explained, violations, transitions, suspects if any(firing.values()) else ())
+
+    def closed(self) -> Alerts:
+        """The state after the run's end: nothing fires, the counters stay."""
+        return replace(self, firing=dict.fromkeys(self.firing, False), explained={}, suspects=())
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that a scrape shows of a run. `lasting` names those metrics of the row that are carried on.
+
+    `step` and `time` (unix seconds) are the newest row's, `evaluated` the step of the last held-out evaluation, `seconds` what
+    evaluating the rules has taken so far, `ended` when the run ended.
+    """
+
+    alerts: Alerts
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    carried: Mapping[str, float] = field(default_factory=dict)
+    lasting: tuple[str, ...] = ()
+    step: int | None = None
+    rows: int = 0
+    time: float = 0.0
+    evaluated: int | None = None
+    seconds: float = 0.0
+    state: RunState = "running"
+    ended: float | None = None
+
+    def after(self, row: Row | None, report: StepReport, seconds: float, now: float) -> Snapshot:
+        """The snapshot after a row and its report, or after a report of the clock alone."""
+        alerts = self.alerts.after(report, row is not None)
+        if row is None:
+            return replace(self, alerts=alerts, seconds=self.seconds + seconds)
+        metrics = dict(row.metrics)
+        if row.step == self.step and self.state == "running":
+            metrics = {**self.metrics, **metrics}
+        same = metrics.keys() == self.metrics.keys()
+        lasting = self.lasting if same else tuple(name for name in metrics if name.startswith(LASTING))
+        carried, evaluated = self.carried, self.evaluated
+        if lasting:
+            carried = {**carried, **{name: metrics[name] for name in lasting}}
+            evaluated = row.step if any(name.startswith("eval_") for name in lasting) else evaluated
+        time = row.time if row.time is not None else now
+        return Snapshot(alerts, metrics, carried, lasting, row.step, self.rows + 1, time, evaluated, self.seconds + seconds)
+
+    def after_end(self, state: RunState, now: float) -> Snapshot:
+        """The snapshot of a run that ended at `now`; alerts of a stale run keep their value, for nothing has recovered."""
+        if state not in RUN_STATES:
+            raise ValueError(f"{state!r} is no state of a run")
+        return replace(self, state=state, ended=now, alerts=self.alerts if state == "stale" else self.alerts.closed())
+
+
+def _key(alert: Alert) -> AlertKey:
+    return alert.rule, alert.severity, alert.suspects[0].fault if alert.suspects else "", alert.first_test

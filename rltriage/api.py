@@ -1,0 +1,344 @@
+"""`rltriage.watch` and the one-line hooks: what a training script calls.
+
+Wrong arguments raise at once, before training starts. From then on nothing here raises, waits or stops a run: what goes
+wrong is counted in `Watch.errors` and said once, and training goes on. Source: issue 5, DESIGN sections 5, 9 and 10.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from rltriage import __version__
+from rltriage.engine.intake import Intake, find_profile
+from rltriage.engine.report import EMPTY, Alert, StepReport
+from rltriage.engine.rows import Record, Row, Run
+from rltriage.engine.rundir import ROWS, RunDirectory, safe_name
+from rltriage.engine.sources.run_directory import RunDirectorySource
+from rltriage.notices import Notices
+from rltriage.rules.catalogue import load_catalogue
+from rltriage.rules.errors import RltriageError
+from rltriage.rules.loader import load_rules
+from rltriage.rules.model import SEVERITIES, Severity
+from rltriage.trainer.hooks.ranks import is_rank_zero
+from rltriage.watching import Journal, Sink, WatchedRun
+
+if TYPE_CHECKING:
+    from rltriage.exporters.gauges import Gauges
+    from rltriage.exporters.http import Server
+    from rltriage.trainer.hooks import End
+
+_log = logging.getLogger("rltriage")
+_MOST_RECALLED = 20_000
+
+
+class WatchOptions(TypedDict, total=False):
+    """What `watch` and every hook take."""
+
+    name: str | None
+    config: Mapping[str, Any] | None
+    profile: str
+    rules: str | Path | Sequence[str | Path]
+    labels: Mapping[str, str] | None
+    listen: str | int | None
+    directory: str | Path | None
+    on_alert: Callable[[Alert], object] | None
+    halt_on: Severity | None
+    quiet: bool
+
+
+def watch(
+    name: str | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    profile: str = "auto",
+    rules: str | Path | Sequence[str | Path] = ("triage",),
+    labels: Mapping[str, str] | None = None,
+    listen: str | int | None = None,
+    directory: str | Path | None = "runs",
+    on_alert: Callable[[Alert], object] | None = None,
+    halt_on: Severity | None = None,
+    quiet: bool = False,
+) -> Watch:
+    """Watch one training run: `with rltriage.watch(...) as run:`, then `run.log(step, {...})` once per step.
+
+    `name` is the run's id and its folder in `directory` (None: nothing is written). `config` are config facts, under
+    canonical names or the framework's own; `profile` says how the metrics are called (`auto` decides by the first rows).
+    `rules` are packs: shipped names, files or folders. `listen` is HOST:PORT or a port of 127.0.0.1 for Prometheus.
+    `on_alert` is called with every alert that fires or closes, in the training thread. `halt_on` sets `run.should_stop`
+    once an alert of that severity or above fires that no other explains. Alerts from `warning` up are printed on stderr
+    unless `quiet`.
+
+    Only rank 0 of a distributed job watches; elsewhere the same object does nothing. Raises RltriageError for arguments
+    that cannot be: an unknown profile or severity, a rule pack with mistakes (all of them in one message).
+    """
+    if halt_on is not None and halt_on not in SEVERITIES:
+        raise RltriageError(f"halt_on={halt_on!r} is no severity: write one of {', '.join(SEVERITIES)}")
+    if profile != "auto":
+        find_profile(profile)
+    return Watch(name, config, profile, rules, labels, listen, directory, Notices(on_alert, quiet), halt_on, is_rank_zero())
+
+
+class Watch:
+    """One watched run; see `watch`. No method raises, and each may be called from any thread."""
+
+    def __init__(
+        self,
+        name: str | None,
+        config: Mapping[str, Any] | None,
+        profile: str,
+        rules: str | Path | Sequence[str | Path],
+        labels: Mapping[str, str] | None,
+        listen: str | int | None,
+        directory: str | Path | None,
+        notices: Notices,
+        halt_on: Severity | None,
+        active: bool,
+    ) -> None:
+        self.should_stop = False
+        self.path: Path | None = None
+        self._failures = 0
+        self._active = active
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._directory = None if directory is None else Path(directory)
+        self.id = name or _default_name()
+        self._config, self._profile, self._labels = dict(config or {}), profile, dict(labels or {})
+        self._halting = SEVERITIES[SEVERITIES.index(halt_on) :] if halt_on else ()
+        self._intake: Intake | None = None
+        self._run: WatchedRun | None = None
+        self._gauges: Gauges | None = None
+        self._server: Server | None = None
+        if self._active:
+            self._catalogue = load_catalogue()
+            self._pack = load_rules(*([rules] if isinstance(rules, (str, Path)) else rules), catalogue=self._catalogue)
+            self._notices = notices
+            self._listen(listen)
+            atexit.register(self._at_exit)
+
+    @property
+    def errors(self) -> int:
+        """How often something went wrong since the start: a row that could not be read, a file or a tracker that failed."""
+        return self._failures + (self._run.failures if self._run else 0) + (self._notices.failures if self._active else 0)
+
+    @property
+    def url(self) -> str | None:
+        """Where Prometheus scrapes this run, or None."""
+        return f"{self._server.url}/metrics" if self._server is not None else None
+
+    def declare(self, config: Mapping[str, Any], profile: str | None = None) -> None:
+        """Config facts that the training script or a hook knows; those given to `watch` win. Only before the first row."""
+        with self._lock:
+            if self._intake is not None:
+                self._failed("config facts were declared after the first row, too late to be used")
+                return
+            self._config = {**config, **self._config}
+            if profile is not None and self._profile == "auto":
+                self._profile = profile
+
+    def log(self, step: int | None, metrics: Mapping[str, Any], time: float | None = None) -> StepReport:
+        """One step's metrics, under canonical names or the framework's own; returns what they changed.
+
+        Values may be numbers, zero-dimensional arrays or tensors; anything else is left out. `step` None: the metrics say
+        it, or steps are counted. `time` is unix seconds, now by default. Costs well under half a millisecond.
+        """
+        if not self._active or os.getpid() != self._pid:
+            return EMPTY
+        try:
+            with self._lock:
+                return self._take(step, metrics, time)
+        except Exception:
+            self._failed("a row could not be evaluated")
+            return EMPTY
+
+    def close(self, state: End = "finished") -> None:
+        """The run is over: open alerts end, files and the endpoint close. Rows that come later are ignored."""
+        if not self._active or os.getpid() != self._pid:
+            return
+        self._active = False
+        atexit.unregister(self._at_exit)
+        try:
+            with self._lock:
+                self._end(state)
+        except Exception:
+            self._failed("closing the run failed")
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close("crashed" if kind is not None and issubclass(kind, Exception) else "finished")
+
+    def _take(self, step: int | None, metrics: Mapping[str, Any], at: float | None) -> StepReport:
+        if self._intake is None:
+            if "resumed_at" not in self._config:
+                self.id = self._free(self.id)
+            self._intake = Intake(self.id, self._profile, self._config, self._labels)
+        record = Record(metrics, None if step is None else int(step), time.time() if at is None else at)
+        return self._emit(self._intake.rows(record))
+
+    def _emit(self, rows: Sequence[Row]) -> StepReport:
+        """Evaluate rows; there is more than one only when the profile has just been decided."""
+        assert self._intake is not None
+        report = EMPTY
+        for row in rows:
+            if self._run is None:
+                self._run = self._start(self._intake)
+            told = self._run.emit(row, self._intake.run)
+            report = StepReport(told.step, report.alerts + told.alerts, told.incident or report.incident)
+            if self._halting and not self.should_stop:
+                self.should_stop = any(self._halts(alert) for alert in told.alerts)
+        return report
+
+    def _halts(self, alert: Alert) -> bool:
+        return alert.state == "firing" and alert.severity in self._halting and alert.explained_by is None
+
+    def _start(self, intake: Intake) -> WatchedRun:
+        self._notices.catalogue = self._catalogue
+        gauges: list[Sink] = [] if self._gauges is None else [self._gauges]
+        before = self._before(intake.run.profile)
+        run = WatchedRun(intake.run, self._pack, self._catalogue, [*gauges, *self._journal(intake.run), self._notices])
+        for row in before:
+            run.recall(row, gauges)
+        return run
+
+    def _before(self, profile: str) -> list[Row]:
+        """The rows of a resumed run's directory: its rules go on where they were, and say nothing twice."""
+        if self._directory is None or "resumed_at" not in self._config:
+            return []
+        folder = self._directory / safe_name(self.id)
+        if not (folder / ROWS).is_file():
+            return []
+        reader = Intake(self.id, profile)
+        rows = (reader.row(record) for record in RunDirectorySource(str(folder)).records())
+        return [row for row in rows if row is not None][-_MOST_RECALLED:]
+
+    def _journal(self, run: Run) -> list[Sink]:
+        if self._directory is None:
+            return []
+        path = self._directory / safe_name(self.id)
+        try:
+            directory = RunDirectory(
+                path,
+                self.id,
+                config=self._config,
+                labels=self._labels,
+                profile=run.profile,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                version=__version__,
+                resume="resumed_at" in self._config,
+            )
+        except (OSError, RltriageError):
+            self._failed("the run is not written to disk")
+            return []
+        self.path = path
+        return [Journal(directory, self._catalogue)]
+
+    def _listen(self, listen: str | int | None) -> None:
+        if listen is None:
+            return
+        from rltriage.exporters.gauges import Gauges
+        from rltriage.exporters.http import serve_metrics
+
+        self._gauges = Gauges(self._catalogue.metrics, self._pack.rules)
+        try:
+            self._server = serve_metrics(self._gauges, listen if isinstance(listen, str) else f"127.0.0.1:{listen}")
+        except (OSError, RltriageError):
+            self._failed("Prometheus cannot scrape this run")
+
+    def _end(self, state: End) -> None:
+        if self._intake is not None:
+            self._emit(self._intake.finish())
+        if self._run is not None:
+            self._run.end(state, time.time())
+        self._notices.close()
+        if self._server is not None:
+            self._server.close()
+
+    def _at_exit(self) -> None:
+        # The interpreter leaves an uncaught exception here; it is the only trace of a crash outside a `with`.
+        self.close("crashed" if getattr(sys, "last_value", None) is not None else "finished")
+
+    def _free(self, name: str) -> str:
+        """The name, numbered where a run of that name has rows already: two runs never share a folder."""
+        if self._directory is None:
+            return name
+        names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+        return next(each for each in names if not (self._directory / safe_name(each) / ROWS).exists())
+
+    def _failed(self, what: str) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            _log.warning("run=%s: %s (said once)", self.id, what, exc_info=sys.exc_info()[0] is not None)
+
+
+def _default_name() -> str:
+    """The script's name and the time: readable, and new for every start."""
+    script = Path(sys.argv[0] if sys.argv else "").stem
+    return f"{script if script.isidentifier() else 'run'}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def _halting(options: WatchOptions) -> bool:
+    return options.get("halt_on") is not None
+
+
+def trl_callback(**options: Unpack[WatchOptions]) -> Any:
+    """A callback for TRL and the Hugging Face Trainer: `GRPOTrainer(..., callbacks=[rltriage.trl_callback()])`.
+
+    Takes what `watch` takes; config facts come from the trainer's arguments. With `halt_on`, training stops by itself.
+    """
+    from rltriage.trainer.hooks import trl
+
+    return trl.callback(watch(**options), halting=_halting(options))
+
+
+def sb3_callback(**options: Unpack[WatchOptions]) -> Any:
+    """A callback for Stable-Baselines3: `model.learn(..., callback=rltriage.sb3_callback())`. Takes what `watch` takes."""
+    from rltriage.trainer.hooks import sb3
+
+    return sb3.callback(watch(**options), halting=_halting(options))
+
+
+def verl_backend(**options: Unpack[WatchOptions]) -> None:
+    """Teach verl the tracking backend `rltriage`, for `trainer.logger=["console","rltriage"]`. Takes what `watch` takes.
+
+    To be called in the process that holds verl's `Tracking`: by a module named in `VERL_USE_EXTERNAL_MODULES`, of which
+    `rltriage.verl` is one with the default options. Raises ImportError where verl is missing.
+    """
+    from verl.utils.tracking import Tracking
+
+    from rltriage.trainer.hooks import verl
+
+    verl.install(Tracking, _named(options))
+
+
+def openrlhf_logger(**options: Unpack[WatchOptions]) -> None:
+    """Let OpenRLHF's W&B and TensorBoard loggers pass their rows on. Takes what `watch` takes.
+
+    To be called in the process of its PPO trainer: Ray's `worker_process_setup_hook` takes `rltriage.openrlhf_logger` as
+    `"rltriage.api.openrlhf_logger"`. Raises ImportError where OpenRLHF is missing.
+    """
+    from openrlhf.utils import logging_utils
+
+    from rltriage.trainer.hooks import openrlhf
+
+    openrlhf.install(logging_utils, _named(options))
+
+
+def _named(options: WatchOptions) -> Callable[[str], Watch]:
+    """A factory of watches for hooks that learn a run's name late; an explicit name wins."""
+
+    def open_run(name: str) -> Watch:
+        return watch(**{**options, "name": options.get("name") or name})
+
+    return open_run

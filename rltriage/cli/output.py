@@ -1,0 +1,93 @@
+"""What a command writes to stdout: alerts and incidents as JSON lines or as text blocks."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rltriage.engine.report import StepReport
+    from rltriage.engine.rows import Row, Run
+    from rltriage.replaying import Replayed
+    from rltriage.rules.model import Catalogue
+
+
+class JsonLines:
+    """A sink that writes the public JSON format (DESIGN section 9), one object a line."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def __enter__(self) -> JsonLines:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        """Every transition but `pending`, in order, then the incident."""
+        from rltriage.exporters.jsonlines import alert_json, dumps, incident_json
+
+        for alert in report.alerts:
+            if alert.state != "pending":
+                click.echo(dumps(alert_json(alert, self._catalogue)))
+        if report.incident is not None:
+            click.echo(dumps(incident_json(report.incident, self._catalogue)))
+
+    def end(self, run_id: str, state: str, now: float) -> None:
+        """Nothing to close."""
+
+    def summary(self, replayed: Replayed) -> None:
+        """The `run` object, last."""
+        from rltriage.exporters.jsonlines import dumps
+
+        click.echo(dumps(replayed.as_json()))
+
+
+class TextBlocks:
+    """A sink that prints alerts and incidents as blocks; alerts that another explains, and ends, in one line."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        from rich.console import Console
+
+        self._catalogue = catalogue
+        self._console = Console(highlight=False, soft_wrap=True)
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        """Every transition but `pending`, then the incident."""
+        from rltriage.exporters.text import alert_rich, incident_rich
+
+        for alert in report.alerts:
+            if alert.state == "firing" and not alert.explained_by:
+                self._print(alert_rich(alert, self._catalogue))
+            elif alert.state == "firing":
+                self._print(f"{alert.severity} {alert.rule} at step {alert.step}, explained by {alert.explained_by}")
+            elif alert.state != "pending":
+                self._print(f"{alert.rule}: {alert.state} at step {alert.step}")
+        if report.incident is not None:
+            self._print(incident_rich(report.incident, self._catalogue))
+
+    def end(self, run_id: str, state: str, now: float) -> None:
+        """Nothing to close."""
+
+    def summary(self, replayed: Replayed) -> None:
+        """What was read, as which framework, and what was not understood."""
+        data = replayed.as_json()
+        stats = replayed.source.stats
+        steps = "" if data["first_step"] is None else f", steps {data['first_step']} to {data['last_step']}"
+        self._print(f"{data['run']}: {data['rows']} rows{steps}, read as {data['profile']}")
+        if stats.bad:
+            first = stats.examples[0]
+            self._print(f"  {stats.bad} lines were not understood, first line {first.line}: {first.reason}")
+        if data["unmapped"]:
+            self._print(f"  without a canonical name: {_few(data['unmapped'])}")
+
+    def _print(self, text: Any) -> None:
+        self._console.print(text, markup=False)
+
+
+def _few(names: list[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

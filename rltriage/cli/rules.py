@@ -1,0 +1,121 @@
+"""`rltriage rules`: check, list, explain and test rule packs, and print their schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from rltriage.cli.options import json_option
+
+PACK_HELP = "A shipped pack's name (triage), a file, or a folder of packs."
+
+
+@click.group("rules")
+def command() -> None:
+    """Check, list, explain and test rule packs."""
+
+
+@command.command("check")
+@click.argument("packs", nargs=-1, metavar="PACK...")
+def check(packs: tuple[str, ...]) -> None:
+    """Report every problem of every pack in one go. Exit 0 clean, 1 problems, 2 unreadable."""
+    from rltriage.rules.loader import check_rules
+
+    problems = check_rules(packs or ("triage",))
+    for problem in problems:
+        click.echo(str(problem))
+    errors = sum(problem.level == "error" for problem in problems)
+    if any(problem.code == "unreadable" for problem in problems):
+        raise click.exceptions.Exit(2)
+    if errors:
+        click.echo(f"{errors} problem{'s' if errors != 1 else ''}", err=True)
+        raise click.exceptions.Exit(1)
+    click.echo(f"{', '.join(packs or ('triage',))}: no problems", err=True)
+
+
+@command.command("list")
+@click.argument("packs", nargs=-1, metavar="PACK...")
+@json_option
+def list_rules(packs: tuple[str, ...], as_json: bool) -> None:
+    """One line a rule: severity, id, strongest suspect, first test."""
+    from rltriage.rules.loader import load_rules
+
+    pack = load_rules(*(packs or ("triage",)))
+    if as_json:
+        for rule in pack.rules:
+            click.echo(
+                json.dumps(
+                    {
+                        "format": 1,
+                        "type": "rule",
+                        "id": rule.id,
+                        "group": rule.group,
+                        "severity": rule.severity,
+                        "suspects": dict(rule.suspects),
+                        "first_test": rule.first_test,
+                        "metrics": sorted(rule.metrics),
+                        "requires": {fact: dict(tests) for fact, tests in rule.requires.items()},
+                        "pack": rule.pack,
+                    }
+                )
+            )
+        return
+    for group in dict.fromkeys(rule.group for rule in pack.rules):
+        click.echo(group)
+        for rule in pack.rules:
+            if rule.group == group:
+                suspect = next(iter(rule.suspects), "-")
+                click.echo(f"  {rule.severity:<8} {rule.id:<38} {suspect}")
+    click.echo(f"{len(pack.rules)} rules; `rltriage rules explain ID` tells what one means", err=True)
+
+
+@command.command("explain")
+@click.argument("rule_id", metavar="RULE")
+@click.option("--rules", "packs", multiple=True, metavar="PACK", help=PACK_HELP)
+def explain(rule_id: str, packs: tuple[str, ...]) -> None:
+    """What a rule sees, why its threshold is what it is, whom it suspects and which test decides."""
+    from rltriage.rules.catalogue import load_catalogue
+    from rltriage.rules.explain import describe_rule
+    from rltriage.rules.loader import load_rules
+
+    pack = load_rules(*(packs or ("triage",)))
+    rule = next((rule for rule in pack.rules if rule.id == rule_id), None)
+    if rule is None:
+        raise click.UsageError(f"no rule '{rule_id}'.{_did_you_mean(rule_id, [rule.id for rule in pack.rules])}")
+    click.echo(describe_rule(rule, load_catalogue()))
+
+
+@command.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of rule packs, for editors."""
+    from rltriage.rules.schema import pack_schema
+
+    click.echo(json.dumps(pack_schema(), indent=2))
+
+
+@command.command("test")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--rules", "packs", multiple=True, metavar="PACK", help="The packs under test, if the file names none.")
+def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
+    """Run YAML unit tests of rules. Without FILE: the tests of the shipped pack. Exit 0 all pass, 1 some fail."""
+    from rltriage.engine.ruletests import run_rule_tests, shipped_tests
+
+    failed = total = 0
+    for path in files or shipped_tests():
+        for result in run_rule_tests(path, packs=packs):
+            total += 1
+            if not result.passed:
+                failed += 1
+                click.echo(f"FAIL {path}: {result.name}\n{result.diff}")
+    click.echo(f"{total - failed} passed, {failed} failed")
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _did_you_mean(word: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, known, n=1)
+    return f" Did you mean '{close[0]}'?" if close else " `rltriage rules list` shows them all."

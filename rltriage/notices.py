@@ -1,0 +1,80 @@
+"""What a training script's own process says about alerts: on stderr, to a function of the user's, to its trackers."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+
+from rltriage.engine.report import Alert, Incident, StepReport
+from rltriage.engine.rows import Row, Run
+from rltriage.exporters.text import alert_text, incident_text
+from rltriage.rules.model import Catalogue
+from rltriage.trainer.hooks.trackers import Post, Trackers
+
+_log = logging.getLogger("rltriage")
+
+
+class Notices:
+    """A sink for alerts. `on_alert` gets every transition but `pending`; people get what fires from `warning` up, unless
+    another alert explains it, and the incident where it names another fault than those alerts do.
+    """
+
+    def __init__(self, on_alert: Callable[[Alert], object] | None, quiet: bool) -> None:
+        self.catalogue = Catalogue({}, {}, {})
+        self._on_alert = on_alert
+        self._quiet = quiet
+        self._trackers = Trackers()
+        self._failures = 0
+
+    @property
+    def failures(self) -> int:
+        """Calls of `on_alert` that raised and posts that reached no tracker."""
+        return self._failures + self._trackers.failures
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        """Say what this report changed."""
+        if not report.alerts and report.incident is None:
+            return
+        for alert in report.alerts:
+            self._tell(alert)
+        for post in self._posts(report):
+            if not self._quiet:
+                sys.stderr.write(f"\n{post.text}\n")  # a progress bar may have left the cursor in the middle of a line
+            self._trackers.post(post)
+
+    def end(self, run_id: str, state: str, now: float) -> None:
+        """Alerts that ended with the run have been published."""
+
+    def close(self) -> None:
+        """Wait, for seconds at most, until trackers have what was posted."""
+        self._trackers.close()
+
+    def _tell(self, alert: Alert) -> None:
+        if self._on_alert is None or alert.state == "pending":
+            return
+        try:
+            self._on_alert(alert)
+        except Exception:
+            self._failures += 1
+            if self._failures == 1:
+                _log.warning("run=%s: on_alert raised (said once)", alert.run, exc_info=True)
+
+    def _posts(self, report: StepReport) -> Iterator[Post]:
+        width = max(80, min(shutil.get_terminal_size().columns, 120))
+        named = set()
+        for alert in report.alerts:
+            if alert.state == "firing" and alert.severity != "info" and alert.explained_by is None:
+                fault = alert.suspects[0].fault if alert.suspects else alert.rule
+                named.add(fault)
+                yield _post(alert.rule, fault, alert, alert_text(alert, self.catalogue, width))
+        incident = report.incident
+        if incident is not None and incident.suspects and incident.suspects[0].fault not in named:
+            yield _post("incident", incident.suspects[0].fault, incident, incident_text(incident, self.catalogue, width))
+
+
+def _post(rule: str, fault: str, about: Alert | Incident, text: str) -> Post:
+    tags = {"rule": rule, "fault": fault, "severity": about.severity}
+    tags |= {"step": str(about.step), "first_test": about.first_test}
+    return Post(f"{about.severity}: {fault} suspected", text, about.severity, about.step, tags)

@@ -1,0 +1,126 @@
+"""What `train` shows while a run goes on: a line per row, an alert where it happens, its first test under it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from rltriage.exporters.text import alert_rich, incident_rich
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from rltriage.engine.report import Alert, StepReport
+    from rltriage.engine.rows import Row, Run
+    from rltriage.rules.model import Catalogue
+
+# Heading and metric; at 80 columns there is room for eight.
+COLUMNS = (
+    ("reward", "reward"),
+    ("held-out", "eval_pass"),
+    ("entropy", "entropy"),
+    ("approx_kl", "approx_kl"),
+    ("clip", "clip_frac"),
+    ("ratio_max", "ratio_max"),
+    ("grad", "grad_norm"),
+    ("logp_gap", "logp_gap"),
+)
+WIDTH = 80
+
+
+class Session(Protocol):
+    """The run that is shown: it introduces itself, runs first tests, and says how it went."""
+
+    steps: int
+
+    def introduce(self, console: Console) -> None: ...
+    def run_check(self, number: int) -> str: ...
+    def conclude(self, console: Console) -> None: ...
+
+
+class RunView:
+    """A sink that prints rows and alerts to `console`; a progress bar only where that is a terminal.
+
+    An alert's first test is run and shown under it where it is an invariant; each is run once.
+    """
+
+    def __init__(self, console: Console, catalogue: Catalogue, session: Session) -> None:
+        self._console, self._catalogue, self._session = console, catalogue, session
+        self._tested: set[int] = set()
+        self._progress, self._task = _progress(console, session.steps)
+        self._heading_due = True
+
+    def __enter__(self) -> RunView:
+        self._session.introduce(self._console)
+        self._console.print()
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        """One line for the row, then the alerts that it changed, then what is wrong with the run."""
+        if row is not None:
+            self._row(row)
+        for alert in report.alerts:
+            if alert.state == "pending" or (alert.state == "firing" and alert.explained_by):
+                continue
+            self._interrupt()
+            self._console.print(alert_rich(alert, self._catalogue, WIDTH))
+            if alert.state == "firing":
+                self._test(alert)
+        if report.incident is not None:
+            self._interrupt()
+            self._console.print(incident_rich(report.incident, self._catalogue, WIDTH))
+        if self._heading_due and row is not None:
+            self._console.print()
+
+    def end(self, run_id: str, state: str, now: float) -> None:
+        """The closing lines."""
+        self._progress.stop()
+        self._session.conclude(self._console)
+
+    def _row(self, row: Row) -> None:
+        if self._heading_due:
+            self._console.print(f"{'step':>5} " + " ".join(f"{heading:>9}" for heading, _ in COLUMNS), style="bold")
+            self._heading_due = False
+        cells = " ".join(_cell(row.metrics, metric) for _, metric in COLUMNS)
+        self._console.print(f"{row.step:>5} {cells}", highlight=False, markup=False)
+        self._progress.advance(self._task)
+
+    def _test(self, alert: Alert) -> None:
+        test = self._catalogue.first_tests.get(alert.first_test)
+        if test is None or test.check is None or test.check in self._tested:
+            return
+        self._tested.add(test.check)
+        self._console.print(f"  ran it    {self._session.run_check(test.check)}", style="bold", markup=False)
+
+    def _interrupt(self) -> None:
+        if not self._heading_due:
+            self._console.print()
+        self._heading_due = True
+
+
+def _cell(metrics: Mapping[str, float], metric: str) -> str:
+    value = metrics.get(metric)
+    if value is None:
+        return f"{'-':>9}"
+    return f"{value:>9.3g}" if value == 0 or abs(value) >= 1e-3 else f"{value:>9.1e}"
+
+
+def _progress(console: Console, steps: int) -> tuple[Progress, TaskID]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    progress = Progress(
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    return progress, progress.add_task("train", total=steps)

@@ -1,0 +1,107 @@
+"""One watched run: a monitor and where its reports go. Every command and `rltriage.watch` compose a run here alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from rltriage.engine.monitor import Monitor
+from rltriage.engine.report import EMPTY, StepReport
+from rltriage.engine.rows import Row, Run
+from rltriage.engine.rundir import RunDirectory
+from rltriage.engine.triage import Triage
+from rltriage.exporters.jsonlines import alert_json, incident_json
+from rltriage.rules.model import Catalogue, RulePack
+
+_log = logging.getLogger("rltriage")
+
+
+class Sink(Protocol):
+    """Where rows and reports go: gauges, the run's directory, a terminal, receivers of alerts."""
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        """A row and what it changed; `row` is None for a report that no row caused (the run ended, a row is overdue)."""
+        ...
+
+    def end(self, run_id: str, state: str, now: float) -> None:
+        """The run is over: `finished`, `crashed` or `stale`, at `now` (unix seconds)."""
+        ...
+
+
+class WatchedRun:
+    """Evaluates one run's rows and hands each report to every sink, in their order.
+
+    A sink that fails is skipped for that row, counted in `failures` and said once: watching goes on.
+    """
+
+    def __init__(self, run: Run, pack: RulePack, catalogue: Catalogue, sinks: Iterable[Sink] = ()) -> None:
+        self.run = run
+        self.monitor = Monitor(run, pack, catalogue, triage=Triage(catalogue, pack))
+        self.sinks = tuple(sinks)
+        self.failures = 0
+        self._ended = False
+
+    def emit(self, row: Row, run: Run | None = None) -> StepReport:
+        """Evaluate a row and publish the report. `run` replaces the run where its facts have grown since the last row."""
+        report = self.monitor.observe(row)
+        self._publish(row, report)
+        return report
+
+    def recall(self, row: Row, sinks: Iterable[Sink]) -> None:
+        """Evaluate a row of before a restart; only `sinks` (gauges) hear of it, people have heard."""
+        report = self.monitor.observe(row)
+        for sink in sinks:
+            self._call(sink.publish, self.run, row, report)
+
+    def tick(self, now: float) -> StepReport:
+        """Let the clock speak: at `now` (unix seconds) a row may be overdue."""
+        report = self.monitor.tick(now)
+        if report.alerts or report.incident:
+            self._publish(None, report)
+        return report
+
+    def end(self, state: str, now: float) -> StepReport:
+        """Close the run: open alerts end, sinks are told. Ending twice does nothing."""
+        if self._ended:
+            return EMPTY
+        self._ended = True
+        report = self.monitor.close()
+        self._publish(None, report)
+        for sink in self.sinks:
+            self._call(sink.end, self.run.id, state, now)
+        return report
+
+    def _publish(self, row: Row | None, report: StepReport) -> None:
+        for sink in self.sinks:
+            self._call(sink.publish, self.run, row, report)
+
+    def _call(self, method: Callable[..., None], *arguments: Any) -> None:
+        try:
+            method(*arguments)
+        except Exception:
+            self.failures += 1
+            if self.failures == 1:
+                _log.warning("run=%s: a sink failed (said once)", self.run.id, exc_info=True)
+
+
+class Journal:
+    """The run's directory as a sink: rows, alerts and incidents as they come."""
+
+    def __init__(self, directory: RunDirectory, catalogue: Catalogue) -> None:
+        self.directory = directory
+        self._catalogue = catalogue
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        """Append the row, then every transition but `pending`, then the incident if it changed."""
+        if row is not None:
+            self.directory.row(row)
+        for alert in report.alerts:
+            if alert.state != "pending":
+                self.directory.alert(alert_json(alert, self._catalogue))
+        if report.incident is not None:
+            self.directory.alert(incident_json(report.incident, self._catalogue))
+
+    def end(self, run_id: str, state: str, now: float) -> None:
+        """Close the files."""
+        self.directory.close()

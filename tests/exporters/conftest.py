@@ -1,0 +1,92 @@
+"""What the exporter tests share: the real metric catalogue, one alert, and gauges with a clock that the test moves."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from rltriage.engine.report import Alert, Suspect
+from rltriage.exporters.gauges import Gauges
+from rltriage.rules.model import Catalogue, FirstTest, MetricInfo
+
+ROOT = Path(__file__).parents[2]
+METRICS = ROOT / "rules" / "metrics.yaml"
+
+
+class Clock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="session")
+def metrics():
+    """The shipped metric catalogue."""
+    entries = yaml.safe_load(METRICS.read_text())["metrics"]
+    return {name: MetricInfo(name=name, **entry) for name, entry in entries.items()}
+
+
+@pytest.fixture
+def clock():
+    """Time as the gauges see it."""
+    return Clock()
+
+
+@pytest.fixture
+def gauges(metrics, clock):
+    """Gauges over the shipped catalogue."""
+    return Gauges(metrics, linger=60.0, clock=clock)
+
+
+@pytest.fixture
+def catalogue(metrics):
+    """One test that can be run, one that can only be read."""
+    tests = (
+        FirstTest("check_mask", "mask = policy tokens", "trainer", "run it", "rltriage check --only 1 {run}", 1),
+        FirstTest("read_trajectories", "read 20 trajectories", "dump", "Take the 20 with the highest reward."),
+    )
+    return Catalogue({}, {test.id: test for test in tests}, metrics)
+
+
+@pytest.fixture
+def alert():
+    """A firing alert with two suspects."""
+    return Alert(
+        id="0a1b",
+        run="demo",
+        rule="logp-gap-from-start",
+        state="firing",
+        severity="critical",
+        group="consistency",
+        step=7,
+        since_step=5,
+        segment=0,
+        summary="logp_gap is 0.531 where fp32 engines stay under 0.0001",
+        values={"logp_gap": 0.5312, "limit": 1e-4, "start": 0.52},
+        suspects=(
+            Suspect("mask_shift", "the action mask is one token off", 0.93, 1),
+            Suspect("engine_mismatch", "sampler and trainer disagree", 0.003),
+        ),
+        first_test="check_mask",
+    )
+
+
+@pytest.fixture(scope="session")
+def server_binary():
+    """Finds a Prometheus program by name; without it the test is skipped, or fails where CI=1 says that it must run."""
+
+    def find(name):
+        path = shutil.which(name) or shutil.which(name, path=str(ROOT / ".cache" / "servers" / "usr" / "bin"))
+        if path is None:
+            reason = f"{name} is not installed: run deploy/fetch_servers.sh"
+            if os.environ.get("CI") == "1":
+                pytest.fail(reason)
+            pytest.skip(reason)
+        return path
+
+    return find

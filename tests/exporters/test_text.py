@@ -1,0 +1,127 @@
+"""What people read: the same words in plain text and on a rich console."""
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from rltriage.engine.report import Incident
+from rltriage.exporters.text import alert_rich, alert_text, incident_rich, incident_text, percent
+
+FIRING = """\
+ CRITICAL  demo, step 7: mask_shift (fault 1), 93 %
+  it means   the action mask is one token off
+  seen       logp_gap is 0.531 where fp32 engines stay under 0.0001 (start 0.52)
+  since      step 5, rule logp-gap-from-start
+  do first   mask = policy tokens
+             $ rltriage check --only 1 demo
+  or it is   engine_mismatch, < 1 %"""
+
+RESOLVED = """\
+ RESOLVED  demo, step 9: logp-gap-from-start
+  was        logp_gap is 0.531 where fp32 engines stay under 0.0001 (start 0.52)
+  since      step 5, suspected mask_shift (fault 1), 93 %"""
+
+INCIDENT = """\
+ INCIDENT, CRITICAL  demo, step 7: mask_shift (fault 1), 93 %
+  it means   the action mask is one token off
+  since      step 5
+  seen by    logp-gap-from-start
+  the run    should be stopped: its steps are wasted or harmful
+  do first   read 20 trajectories
+             Take the 20 with the highest reward.
+  best test  mask = policy tokens
+             $ rltriage check --only 1 demo
+  or it is   engine_mismatch, < 1 %
+  decided by logp_gap_gt1_frac
+  left over  reward-flat"""
+
+
+@pytest.fixture
+def incident(alert):
+    """An incident whose first test is not its best."""
+    return Incident(
+        "0c",
+        "demo",
+        7,
+        5,
+        "critical",
+        alert.suspects,
+        "read_trajectories",
+        "check_mask",
+        "stop",
+        (alert.rule,),
+        ("reward-flat",),
+        "logp_gap_gt1_frac",
+    )
+
+
+def test_a_firing_alert_names_fault_numbers_onset_and_command(alert, catalogue):
+    """Everything that somebody on call needs, and no number twice."""
+    assert alert_text(alert, catalogue) == FIRING
+
+
+def test_a_resolved_alert_says_what_it_was(alert, catalogue):
+    """Nothing is left to do, so no test is named."""
+    assert alert_text(replace(alert, state="resolved", step=9), catalogue) == RESOLVED
+
+
+def test_an_incident_says_what_to_do_with_the_run(incident, catalogue):
+    """The incident adds the action, the better test, what tells the rivals apart, and what it cannot explain."""
+    assert incident_text(incident, catalogue) == INCIDENT
+
+
+def test_an_explained_alert_points_at_its_cause(alert, catalogue):
+    """Nobody runs a test for a consequence."""
+    text = alert_text(replace(alert, explained_by="nan-loss"), catalogue)
+    assert "part of    nan-loss, which explains this" in text
+    assert "do first" not in text
+
+
+def test_an_unknown_fact_asks_its_question(alert, catalogue):
+    """A capped alert says which fact would decide."""
+    question = "a fault only if updates_per_batch > 1: pass --config updates_per_batch=..."
+    text = " ".join(alert_text(replace(alert, severity="info", question=question), catalogue).split())
+    assert f"tell us {question}" in text
+
+
+def test_an_alert_without_suspects_is_headed_by_its_rule(alert, catalogue):
+    """A rule that accuses nobody still has a heading."""
+    text = alert_text(replace(alert, suspects=()), catalogue)
+    assert text.startswith(" CRITICAL  demo, step 7: logp-gap-from-start\n") and "or it is" not in text
+
+
+def test_open_states_other_than_firing_are_named(alert, catalogue):
+    """Stale and flapping are neither firing nor resolved."""
+    assert alert_text(replace(alert, state="stale"), catalogue).startswith(" CRITICAL, STALE  demo")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_but_a_command_is_wider_than_asked(alert, incident, catalogue, width):
+    """A pager's narrow window holds the block."""
+    alert = replace(alert, summary="word " * 60, run="a-run-with-a-name")
+    for line in (alert_text(alert, catalogue, width) + "\n" + incident_text(incident, catalogue, width)).splitlines():
+        assert len(line) <= width or "$ rltriage" in line
+
+
+def test_the_console_shows_the_same_words_and_colour_on_a_terminal_only(alert, incident, catalogue):
+    """A file or a pipe gets no escape codes."""
+    for rich, plain in (
+        (alert_rich(alert, catalogue), alert_text(alert, catalogue)),
+        (incident_rich(incident, catalogue), incident_text(incident, catalogue)),
+    ):
+        shown = {}
+        for terminal in (False, True):
+            console = Console(width=120, force_terminal=terminal, color_system="standard" if terminal else None)
+            with console.capture() as capture:
+                console.print(rich)
+            shown[terminal] = capture.get()
+        assert shown[False].rstrip("\n") == plain
+        assert "\x1b[" in shown[True] and "\x1b" not in shown[False]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "0 %"), (0.001, "< 1 %"), (0.5, "50 %"), (0.995, "> 99 %"), (1.0, "100 %")]
+)
+def test_confidence_never_rounds_to_certainty(share, text):
+    """Only 1 is 100 % and only 0 is 0 %."""
+    assert percent(share) == text

@@ -1,0 +1,146 @@
+"""Bad input gets one clear message that says where and what to do, exit code 2, and leaves nothing half written."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+GOOD = "".join(json.dumps({"step": step, "reward": 0.1 * step}) + "\n" for step in range(5))
+
+
+def _one_message(err: str) -> str:
+    """The message, and proof that it is one: no traceback, and no second paragraph."""
+    assert "Traceback" not in err
+    lines = [line for line in err.strip().splitlines() if line and not line.startswith(("Usage:", "Try "))]
+    assert len(lines) == 1, err
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "no such file"),
+        (b"", "empty"),
+        (b"   \n\n", "empty"),
+        (bytes(range(256)) * 40, "binary"),
+        (b"\x1f\x8b\x08\x00" + bytes(200), "binary"),
+        (b"[1, 2, 3]\n", "row"),
+        (b'"only text"\n', "row"),
+        (b"hello world\nnothing here\n", "row"),
+    ],
+)
+def test_unreadable_source(rltriage, tmp_path: Path, content: bytes | None, says: str) -> None:
+    """A source that is missing, empty, binary or holds no row is named with the reason."""
+    path = tmp_path / "run.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    ran = rltriage("replay", path)
+    assert ran.code == 2
+    message = _one_message(ran.err)
+    assert str(path) in message
+    assert says in message.lower()
+    assert ran.out == ""
+
+
+def test_second_source_missing_costs_nothing(rltriage, tmp_path: Path) -> None:
+    """All sources are opened before the first is evaluated."""
+    good = tmp_path / "good.jsonl"
+    good.write_text(GOOD)
+    ran = rltriage("replay", good, tmp_path / "missing.jsonl")
+    assert (ran.code, ran.out) == (2, "")
+
+
+def test_rows_that_are_no_objects_are_counted_not_fatal(rltriage, tmp_path: Path) -> None:
+    """One broken line among good ones is reported and the rest is read."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(GOOD + "[1, 2]\n" + json.dumps({"step": 5, "reward": 0.5}) + "\n")
+    ran = rltriage("replay", "--json", path)
+    run = json.loads(ran.out.splitlines()[-1])
+    assert (ran.code, run["rows"], run["bad_rows"]) == (0, 6, 1)
+
+
+def test_ten_megabyte_line_is_refused_and_counted(rltriage, tmp_path: Path) -> None:
+    """A line far too long for a row neither stops nor slows the rest."""
+    path = tmp_path / "run.jsonl"
+    path.write_text(GOOD + '{"step": 5, "text": "' + "x" * 10_000_000 + '"}\n' + json.dumps({"step": 6, "reward": 1}) + "\n")
+    ran = rltriage("replay", "--json", path)
+    run = json.loads(ran.out.splitlines()[-1])
+    assert (ran.code, run["rows"], run["bad_rows"]) == (0, 6, 1)
+
+
+def test_rules_path_that_does_not_exist(rltriage, tmp_path: Path) -> None:
+    """A pack that is not there is named before any row is read."""
+    good = tmp_path / "good.jsonl"
+    good.write_text(GOOD)
+    ran = rltriage("replay", "--rules", tmp_path / "mine.yaml", good)
+    assert ran.code == 2
+    assert str(tmp_path / "mine.yaml") in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_misspelt_pack_name_gets_a_suggestion(rltriage, tmp_path: Path) -> None:
+    """`--rules triag` is answered with the shipped pack's name."""
+    good = tmp_path / "good.jsonl"
+    good.write_text(GOOD)
+    ran = rltriage("replay", "--rules", "triag", good)
+    assert ran.code == 2
+    assert "triage" in ran.err
+
+
+def test_broken_pack_makes_replay_exit_2_and_check_exit_1(rltriage, tmp_path: Path) -> None:
+    """The same problem is a finding for `rules check` and bad input for `replay`."""
+    good, pack = tmp_path / "good.jsonl", tmp_path / "mine.yaml"
+    good.write_text(GOOD)
+    pack.write_text("version: 1\npack: mine\nrules:\n  - id: x\n    sumary: y\n")
+    assert rltriage("rules", "check", pack).code == 1
+    ran = rltriage("replay", "--rules", pack, good)
+    assert ran.code == 2
+    assert f"{pack}:5:5" in ran.err
+
+
+def test_port_in_use(rltriage, tmp_path: Path) -> None:
+    """A taken port is said before training starts, and no run directory is made."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ran = rltriage("train", "--steps", 1, "--listen", f"127.0.0.1:{port}", "--runs", tmp_path / "runs")
+    assert ran.code == 2
+    assert f"127.0.0.1:{port}" in _one_message(ran.err)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_listening_beyond_this_machine_is_refused(rltriage, tmp_path: Path) -> None:
+    """An address that others can reach needs TLS and authentication."""
+    ran = rltriage("train", "--steps", 1, "--listen", "0.0.0.0:0", "--runs", tmp_path / "runs")
+    assert ran.code == 2
+    assert "0.0.0.0" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("train", "--fault", "mask_shfit"), "mask_shift"),
+        (("replay", "--config", "kl_coef", "x"), "KEY=VALUE"),
+        (("replay", "--profile", "trll", "x"), "x"),
+        (("repaly",), "replay"),
+        (("rules", "explain", "kl-ref-exactly-zer"), "kl-ref-exactly-zero"),
+        (("train", "--config", "learning=3"), "lr"),
+    ],
+)
+def test_misspelt_words_are_answered_with_what_there_is(rltriage, args: tuple[str, ...], says: str) -> None:
+    """A typo in a fault, command, rule or option says what would be right."""
+    ran = rltriage(*args)
+    assert ran.code == 2
+    assert says in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_check_usage_errors_stop_a_bisect(rltriage) -> None:
+    """128 for a usage error, 125 where the probe cannot be built: `git bisect run` must not blame a commit for either."""
+    assert rltriage("check", "--only", "mask").code == 128
+    assert rltriage("check", "--fault", "nonsense").code == 128
+    assert rltriage("check", "--probe", "no_such_module:make").code == 125

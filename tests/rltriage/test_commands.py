@@ -1,0 +1,140 @@
+"""The commands on good input: formats, exit codes, and what a person sees."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def _rows(tmp_path: Path, rows: list[dict]) -> Path:
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def live_reference(tmp_path: Path) -> Path:
+    """A run whose KL to the reference stays exactly 0 while the policy moves: fault 10, if kl_coef is above 0."""
+    return _rows(
+        tmp_path,
+        [{"step": s, "reward": 0.2 + 0.01 * (s % 7), "kl_ref": 0.0, "grad_norm": 0.2, "lr": 1e-3} for s in range(12)],
+    )
+
+
+def test_version(rltriage) -> None:
+    """`--version` prints the package's version."""
+    from rltriage import __version__
+
+    assert __version__ in rltriage("--version").out
+
+
+def test_module_runs_as_a_script() -> None:
+    """`python -m rltriage` is the command line."""
+    result = subprocess.run([sys.executable, "-m", "rltriage", "--help"], capture_output=True, text=True)
+    assert result.returncode == 0
+    assert "replay" in result.stdout
+
+
+def test_replay_names_fault_and_first_test(rltriage, live_reference: Path) -> None:
+    """Fault 10 is named as soon as three informative rows show it, with the test that decides."""
+    ran = rltriage("replay", "--json", "--config", "kl_coef=0.1", live_reference)
+    objects = [json.loads(line) for line in ran.out.splitlines()]
+    alert = next(item for item in objects if item["type"] == "alert")
+    assert ran.code == 1
+    assert alert["format"] == 1
+    assert alert["rule"] == "kl-ref-exactly-zero"
+    assert alert["state"] == "firing"
+    assert alert["severity"] == "critical"
+    assert alert["suspects"][0]["fault"] == "ref_is_policy"
+    assert alert["suspects"][0]["number"] == 10
+    assert alert["first_test"]["command"].startswith("rltriage check --only 9")
+    assert objects[-1]["type"] == "run"
+    assert objects[-1]["rows"] == 12
+
+
+def test_unknown_config_caps_at_info_and_asks(rltriage, live_reference: Path) -> None:
+    """Without kl_coef the same rows are no alarm: the text asks for the fact that would decide."""
+    ran = rltriage("replay", "--json", live_reference)
+    alerts = [item for item in map(json.loads, ran.out.splitlines()) if item["type"] == "alert"]
+    assert ran.code == 0
+    assert {alert["severity"] for alert in alerts} <= {"info"}
+    assert any("kl_coef" in alert["question"] for alert in alerts)
+
+
+def test_fail_on_lowers_and_lifts_the_bar(rltriage, live_reference: Path) -> None:
+    """`--fail-on info` fails on what the default lets pass; `never` always succeeds."""
+    assert rltriage("replay", "--fail-on", "info", live_reference).code == 1
+    assert rltriage("replay", "--fail-on", "never", "--config", "kl_coef=0.1", live_reference).code == 0
+
+
+def test_replay_explain_prints_a_verdict_per_step(rltriage, live_reference: Path) -> None:
+    """`--explain RULE` shows per step what was compared and why it did or did not fire."""
+    ran = rltriage("replay", "--explain", "kl-ref-exactly-zero", "--config", "kl_coef=0.1", live_reference)
+    lines = [line for line in ran.out.splitlines() if line.startswith("step")]
+    assert len(lines) == 12
+    assert "unknown" in lines[0]
+    assert "holds" in lines[-1]
+
+
+def test_broken_pipe_is_no_error(live_reference: Path) -> None:
+    """`rltriage replay ... | head -1` ends quietly."""
+    command = f"{sys.executable} -m rltriage replay --json {live_reference} | head -c 1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert result.stderr == ""
+
+
+def test_rules_list_and_explain(rltriage) -> None:
+    """Every listed rule can be explained, with its suspects and first test."""
+    listed = [json.loads(line) for line in rltriage("rules", "list", "--json").out.splitlines()]
+    assert len(listed) > 40
+    for rule in listed[:5]:
+        text = rltriage("rules", "explain", rule["id"]).out
+        assert rule["id"] in text
+        assert rule["first_test"] in text or "first test" in text.lower()
+
+
+def test_check_prints_every_invariant_and_exit_code(rltriage) -> None:
+    """A healthy trainer passes; a fault fails with its measured value and exit 1."""
+    healthy = rltriage("check")
+    assert healthy.code == 0
+    assert "FAIL" not in healthy.out
+    faulty = rltriage("check", "--fault", "mask_shift", "--json", "--only", "1")
+    result = json.loads(faulty.out)
+    assert faulty.code == 1
+    assert (result["number"], result["passed"]) == (1, False)
+    assert result["value"] > 0
+
+
+def test_train_writes_a_run_that_replays_to_the_same_alerts(rltriage, tmp_path: Path) -> None:
+    """The journal of a live run, replayed, yields the alerts that fired live."""
+    live = rltriage("train", "--fault", "ref_is_policy", "--steps", 5, "--runs", tmp_path, "--name", "r", "--json")
+    again = rltriage("replay", "--json", tmp_path / "r")
+    key = ("rule", "state", "step", "since_step", "severity", "id")
+
+    def alerts(out: str) -> list[tuple]:
+        found = [json.loads(line) for line in out.splitlines()]
+        return [tuple(item[name] for name in key) for item in found if item["type"] == "alert"]
+
+    assert live.code == again.code == 1
+    assert alerts(live.out) == alerts(again.out)
+    assert any(item[0] == "kl-ref-exactly-zero" for item in alerts(live.out))
+
+
+def test_train_shows_the_alert_and_the_verdict_of_its_first_test(rltriage, tmp_path: Path) -> None:
+    """The demo's promise: within the first row the mask fault is named, its first test runs and fails with a value."""
+    ran = rltriage("train", "--fault", "mask_shift", "--steps", 1, "--runs", tmp_path)
+    assert ran.code == 1
+    assert "mask_shift" in ran.out
+    assert "fault 1" in ran.out
+    assert "FAIL" in ran.out
+
+
+def test_gauges_are_served_while_training(rltriage, tmp_path: Path) -> None:
+    """With --listen the address is printed; the port is given back at the end."""
+    ran = rltriage("train", "--steps", 2, "--listen", "127.0.0.1:0", "--runs", tmp_path)
+    assert ran.code == 0
+    assert "/metrics" in ran.out

@@ -1,0 +1,123 @@
+"""verl's tracking backend: against verl's own `Tracking` where verl is installed, and against its contract everywhere."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rltriage.trainer.hooks import verl
+
+CONFIG = {
+    "actor_rollout_ref": {
+        "actor": {
+            "ppo_epochs": 2,
+            "ppo_mini_batch_size": 64,
+            "use_kl_loss": True,
+            "kl_loss_coef": 0.001,
+            "loss_agg_mode": "token-mean",
+            "optim": {"lr": 1e-6},
+            "fsdp_config": {"wrap_policy": {"min_num_params": 0}},
+        },
+        "model": {"path": "/models/base"},
+        "rollout": {"temperature": 0.7, "n": 8, "engine_kwargs": {"vllm": {"swap_space": None}}},
+    },
+    "algorithm": {"adv_estimator": "grpo", "kl_ctrl": {"kl_coef": 0.002}},
+    "data": {"train_batch_size": 256, "train_files": "/data/train.parquet"},
+    "trainer": {"logger": ["file", "rltriage"], "project_name": "p"},
+}
+
+
+class Tracking:
+    """The contract of verl 0.9.1's class: a closed list of backends, a dict of those that are on."""
+
+    supported_backend = ["console", "file"]  # noqa: RUF012 (as verl has it)
+
+    def __init__(self, project_name: str, experiment_name: str, default_backend: Any = "console", config: Any = None):
+        for backend in [default_backend] if isinstance(default_backend, str) else default_backend:
+            assert backend in self.supported_backend
+        self.logger: dict[str, Any] = {}
+        self.names = (project_name, experiment_name)
+
+    def log(self, data: Any, step: int, backend: Any = None) -> None:
+        for name, logger in self.logger.items():
+            if backend is None or name in backend:
+                logger.log(data=data, step=step)
+
+    def finish(self, exit_code: int = 0) -> None:
+        self.exit_code = exit_code
+
+
+@pytest.fixture
+def tracking() -> Any:
+    """A fresh class of that contract: installing changes it."""
+    return type("Tracking", (Tracking,), {"__init__": Tracking.__init__, "finish": Tracking.finish})
+
+
+def test_a_run_that_names_the_backend_is_watched(tracking: Any, rows: Any) -> None:
+    """Rows arrive with verl's step, the name is project and experiment, `finish` closes and reaches verl's own."""
+    names = []
+    verl.install(tracking, lambda name: names.append(name) or rows)
+    run = tracking("maths", "grpo-7b", ["console", "rltriage"], CONFIG)
+    run.log({"actor/pg_loss": 0.25}, step=3)
+    run.finish(exit_code=4)
+    assert names == ["maths-grpo-7b"]
+    assert rows.rows == [(3, {"actor/pg_loss": 0.25})]
+    assert (rows.profile, rows.closed, run.exit_code) == ("verl", ["finished"], 4)
+
+
+def test_a_run_that_does_not_name_it_is_left_alone(tracking: Any, rows: Any) -> None:
+    """Nothing is watched because a module was imported."""
+    verl.install(tracking, lambda name: pytest.fail("opened"))
+    run = tracking("maths", "grpo-7b", "console", CONFIG)
+    run.finish()
+    assert run.logger == {}
+
+
+def test_installing_twice_watches_once(tracking: Any, rows: Any) -> None:
+    """verl imports external modules in every process and some modules import each other."""
+    verl.install(tracking, lambda name: rows)
+    verl.install(tracking, lambda name: rows)
+    run = tracking("maths", "grpo-7b", ["rltriage"], CONFIG)
+    run.log({"a": 1.0}, step=1)
+    run.finish()
+    assert (len(rows.rows), rows.closed) == (1, ["finished"])
+
+
+def test_configuration_is_flat_and_holds_no_paths() -> None:
+    """The facts that decide between fault and normal are there by verl's names; paths and engine settings are not."""
+    found = verl.config(CONFIG)
+    expected = {
+        "actor_rollout_ref.actor.ppo_epochs": 2,
+        "actor_rollout_ref.actor.optim.lr": 1e-6,
+        "actor_rollout_ref.rollout.temperature": 0.7,
+        "algorithm.kl_ctrl.kl_coef": 0.002,
+        "data.train_batch_size": 256,
+    }
+    assert expected.items() <= found.items()
+    assert not [key for key in found if "path" in key or "files" in key or "wrap_policy" in key]
+    assert verl.config(None) == {}
+
+
+def test_verls_own_tracking_takes_the_backend(rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With verl's real class, beside its file backend: both get the row."""
+    try:
+        source = Path(str(importlib.metadata.distribution("verl").locate_file("verl/utils/tracking.py")))
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("verl is not installed")
+    # Importing the package would import ray; the file alone needs orjson and packaging.
+    spec = importlib.util.spec_from_file_location("verl_tracking", source)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(tmp_path / "rows.jsonl"))
+    verl.install(module.Tracking, lambda name: rows)
+    run = module.Tracking("maths", "grpo-7b", ["file", "rltriage"], CONFIG)
+    run.log({"actor/pg_loss": 0.25, "actor/grad_norm": float("nan")}, step=1)
+    run.finish()
+    assert rows.rows[0][0] == 1 and rows.rows[0][1]["actor/grad_norm"] != rows.rows[0][1]["actor/grad_norm"]
+    assert rows.closed == ["finished"]
+    assert json.loads((tmp_path / "rows.jsonl").read_text())["data"] == {"actor/pg_loss": 0.25, "actor/grad_norm": None}

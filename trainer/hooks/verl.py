@@ -1,0 +1,98 @@
+"""verl: a tracking backend called `rltriage`, for `trainer.logger=["console","rltriage"]`.
+
+verl has no registry of backends; a module named in `VERL_USE_EXTERNAL_MODULES` may extend its `Tracking`, and no user code
+is touched. `Tracking` lives on the driver, so rows arrive once per step. What it cannot know: verl offers no way to stop a
+run from a backend, and its metrics hold neither ratio extremes nor a log-probability gap (only a probability difference).
+Checked against verl 0.9.1. Source: issue 5, `research/hooks.md`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rltriage.trainer.hooks import Watched
+
+BACKEND = "rltriage"
+# The parts of verl's configuration that decide between fault and normal. The rest is paths, engines and hardware.
+_SECTIONS = (
+    "actor_rollout_ref.actor",
+    "actor_rollout_ref.rollout",
+    "algorithm",
+    "critic",
+    "data",
+    "trainer",
+)
+_DEPTH = 2
+
+
+def config(tree: Mapping[str, Any] | None) -> dict[str, Any]:
+    """verl's configuration (a plain nested mapping) as dotted names with plain values, without its engine settings."""
+    found: dict[str, Any] = {}
+    for section in _SECTIONS:
+        node: Any = tree
+        for part in section.split("."):
+            node = node.get(part) if isinstance(node, Mapping) else None
+        _collect(section, node, _DEPTH, found)
+    return found
+
+
+def _collect(prefix: str, node: Any, depth: int, found: dict[str, Any]) -> None:
+    if isinstance(node, Mapping):
+        for key, value in node.items() if depth else ():
+            _collect(f"{prefix}.{key}", value, depth - 1, found)
+    elif isinstance(node, (bool, int, float)) or (isinstance(node, str) and "/" not in node):
+        found[prefix] = node
+
+
+class Backend:
+    """What `Tracking` calls: `log(data, step)` and `finish()`."""
+
+    def __init__(self, run: Watched) -> None:
+        self._run = run
+
+    def log(self, data: Mapping[str, Any], step: int) -> None:
+        """One row; verl calls it once per step with everything it measured."""
+        self._run.log(step, data)
+
+    def finish(self) -> None:
+        """No more rows."""
+        self._run.close()
+
+
+def install(tracking: Any, watch: Callable[[str], Watched]) -> None:
+    """Teach `tracking` (verl's class `Tracking`) the backend `rltriage`; `watch(name)` opens the run of an experiment.
+
+    The backend is set up only where a run asks for it by name, and verl's other backends stay as they are. Installing twice
+    does nothing.
+    """
+    if BACKEND in tracking.supported_backend:
+        return
+    start, finish = tracking.__init__, tracking.finish
+
+    @functools.wraps(start)
+    def init(
+        self: Any, project_name: str, experiment_name: str, default_backend: Any = "console", config: Any = None
+    ) -> None:
+        backends = [default_backend] if isinstance(default_backend, str) else list(default_backend)
+        start(self, project_name, experiment_name, [name for name in backends if name != BACKEND], config)
+        if BACKEND in backends:
+            self.logger[BACKEND] = _open(watch, project_name, experiment_name, config)
+
+    @functools.wraps(finish)
+    def finish_all(self: Any, *arguments: Any, **more: Any) -> None:
+        backend = getattr(self, "logger", {}).get(BACKEND)
+        if backend is not None:
+            backend.finish()
+        finish(self, *arguments, **more)
+
+    tracking.supported_backend = [*tracking.supported_backend, BACKEND]
+    tracking.__init__, tracking.finish = init, finish_all
+
+
+def _open(watch: Callable[[str], Watched], project: str, experiment: str, tree: Any) -> Backend:
+    run = watch(f"{project}-{experiment}")
+    run.declare(config(tree), profile="verl")
+    return Backend(run)
