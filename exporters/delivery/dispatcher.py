@@ -178,7 +178,7 @@ class Dispatcher:
         return any(self.outbox.knows(alert, state, route.receiver.name) for state in states)
 
     def _close_others(self, name: str, message: Message, now: float) -> None:
-        """An open alert whose severity has changed, because a config fact became known, is another series: end the old one."""
+        """An open alert whose severity changed, because a config fact became known, is another series: end the old one."""
         for entry in [*self.outbox.live(name), *self.outbox.waiting(name)]:
             old = entry.message
             if old.alert == message.alert and old.series != message.series and old.open:
