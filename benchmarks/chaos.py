@@ -2,10 +2,11 @@
 
     python benchmarks/chaos.py --kills 50
 
-Runs are written row by row while the service follows them; it is killed with SIGKILL at random moments, its clock jumps by up
-to a day at each start, and its receivers refuse, hang and answer 400, 429 and 500 in between. At the end every transition that
-a replay of the logs yields must be in the webhook's journal once. A second entry is excused only in the crash window: the
-first was answered less than WINDOW seconds before a kill. Exit code 0 if nothing was lost or repeated, 1 otherwise.
+Runs are written row by row while the service follows them; it is killed with SIGKILL at random moments, its clock jumps by
+up to a day at each start, and its receivers refuse, hang and answer 400, 429 and 500 in between. At the end every
+transition that a replay of the logs yields must be in the webhook's journal once. A second entry is excused only in the
+crash window: the first was answered less than WINDOW seconds before a kill. Exit code 0 if nothing was lost or repeated,
+1 otherwise.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ version: 1
 pack: chaos
 rules:
   - {id: clip-high, summary: "clip_frac is {clip_frac}", group: optimizer, severity: critical,
-     when: {threshold: {metric: clip_frac, above: 0.5}}, suspects: {accum_norm: 0.9}, first_test: accumulation_equals_one_pass}
+     when: {threshold: {metric: clip_frac, above: 0.5}},
+     suspects: {accum_norm: 0.9}, first_test: accumulation_equals_one_pass}
   - {id: reward-low, summary: "reward is {reward}", group: outcome, severity: warning,
-     when: {threshold: {metric: reward, below: 0.1}}, suspects: {ref_is_policy: 0.9}, first_test: kl_after_one_step}
+     when: {threshold: {metric: reward, below: 0.1}},
+     suspects: {ref_is_policy: 0.9}, first_test: kl_after_one_step}
 """
 
 
@@ -139,9 +142,10 @@ class Writer(threading.Thread):
 
 def expected(folder: Path, pack_file: Path) -> dict[str, list[tuple[str, str]]]:
     """What must have been said of each run, in order: every transition of a replay of what was written."""
-    from rltriage.replaying import replay
-    from rltriage.rules.loader import load_rules
     from rltriage.engine.sources import open_source
+    from rltriage.rules.loader import load_rules
+
+    from rltriage.replaying import replay
 
     pack = load_rules(pack_file)
     found: dict[str, list[tuple[str, str]]] = {}

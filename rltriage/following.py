@@ -174,7 +174,7 @@ class Fleet:
                 del self.runs[watched.run.id], self._owners[watched.run.id]
             follower.feed.source.close()
             del self._followers[follower.where]
-            self._forgotten[follower.where] = wall
+            self._forgotten[follower.where] = _written(follower.where) or 0.0
         return len(over)
 
     def close(self) -> None:
@@ -183,12 +183,8 @@ class Fleet:
             follower.feed.source.close()
 
     def _is_recent(self, path: str, wall: float) -> bool:
-        rows = os.path.join(path, ROWS) if os.path.isdir(path) else path
-        try:
-            written = os.stat(rows).st_mtime
-        except OSError:
-            return False
-        return wall - written <= self._retention and written > self._forgotten.get(path, 0.0)
+        written = _written(path)
+        return written is not None and wall - written <= self._retention and written > self._forgotten.get(path, 0.0)
 
     def _follow(self, path: str, name: str, source: SourceConfig, now: float) -> bool:
         try:
@@ -269,6 +265,14 @@ def _inside(folder: str) -> Iterator[str]:
                     yield entry.path
             elif entry.name.endswith(SUFFIXES):
                 yield entry.path
+
+
+def _written(path: str) -> float | None:
+    """When a log, or a run directory's rows, were last written (unix seconds); None if they are gone."""
+    try:
+        return os.stat(os.path.join(path, ROWS) if os.path.isdir(path) else path).st_mtime
+    except OSError:
+        return None
 
 
 def raise_file_limit() -> None:
