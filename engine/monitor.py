@@ -78,6 +78,7 @@ class Monitor:
         self._open: dict[str, Alert] = {}
         self._closed: list[Alert] = []
         self._seen: set[str] = set()
+        self._asked_again = False
         self._ticks = 0
         self._last: int | None = None
         self._first = 0
@@ -112,7 +113,7 @@ class Monitor:
             self._first = step
         self._last = step
         plan, bad = self._read(metrics, merged)
-        if plan.facts or self._may_infer:
+        if plan.facts or self._may_infer or self._asked_again:
             alerts += self._learn(plan, metrics, row)
         if self._partial():
             self.counters.partial += 1
@@ -309,15 +310,25 @@ class Monitor:
         self._begin_segment()
         return alerts
 
+    def learn(self, facts: Mapping[str, Fact]) -> None:
+        """Facts found out since the run was opened (by a profile, in the log's header); they count from the next row on."""
+        found = {name: fact for name, fact in facts.items() if self.facts.get(name) != fact}
+        if found:
+            self.facts.update(found)
+            self._judge_facts(self._last or 0)
+            self._asked_again = True
+
     def _learn(self, plan: Plan, metrics: Mapping[str, float], row: Row) -> list[Alert]:
         """Facts that this row states or proves; rules that depend on them are judged again."""
         found = stated(plan.facts, metrics, self.facts) if plan.facts else {}
         if self._may_infer:
             found |= inferred(metrics, self.facts)
-        if not found:
+        if found:
+            self.facts.update(found)
+            self._judge_facts(row.step)
+        elif not self._asked_again:
             return []
-        self.facts.update(found)
-        self._judge_facts(row.step)
+        self._asked_again = False
         return self._requestioned(row)
 
     def _judge_facts(self, step: int) -> None:

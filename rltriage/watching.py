@@ -44,6 +44,9 @@ class WatchedRun:
 
     def emit(self, row: Row, run: Run | None = None) -> StepReport:
         """Evaluate a row and publish the report. `run` replaces the run where its facts have grown since the last row."""
+        if run is not None and run is not self.run:
+            self.run = run
+            self.monitor.learn(run.facts)
         report = self.monitor.observe(row)
         self._publish(row, report)
         return report
