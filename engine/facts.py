@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rltriage.engine.rows import Fact, Provenance
@@ -49,24 +49,13 @@ def fixed(profile: Profile) -> dict[str, Fact]:
     return {name: Fact(value, "inferred", f"profile {profile.name}") for name, value in profile.facts.items()}
 
 
-def infer(metrics: Mapping[str, float], known: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Facts that one row proves and that are not known yet.
+def infer(names: Iterable[str]) -> dict[str, Fact]:
+    """What the names of a run's metrics prove: a logged explained variance or value loss means that there is a critic.
 
-    `kl_computed` (a nonzero KL to the reference), `multi_update` (a ratio other than 1 between updates of one batch) and
-    `has_critic` (a logged explained variance or value loss). Bounds only: they never stand for a number that was not seen.
+    What values prove is the monitor's matter, which sees the rows of every source.
     """
-    proven: dict[str, Fact] = {}
-    kl = metrics.get("kl_ref")
-    if "kl_computed" not in known and kl is not None and math.isfinite(kl) and kl != 0:
-        proven["kl_computed"] = Fact(True, "inferred", "kl_ref is not 0")
-    ratio = metrics.get("ratio_max")
-    if "multi_update" not in known and ratio is not None and math.isfinite(ratio) and ratio != 1:
-        proven["multi_update"] = Fact(True, "inferred", "ratio_max is not 1")
-    if "has_critic" not in known:
-        seen = [name for name in ("explained_variance", "value_loss") if name in metrics]
-        if seen:
-            proven["has_critic"] = Fact(True, "inferred", f"{seen[0]} is logged")
-    return proven
+    seen = [name for name in ("explained_variance", "value_loss") if name in names]
+    return {"has_critic": Fact(True, "inferred", f"{seen[0]} is logged")} if seen else {}
 
 
 class _Lookup:
@@ -77,15 +66,22 @@ class _Lookup:
         self.used: set[str] = set()
 
     def __call__(self, name: str) -> Any:
-        if name in self._config:
-            self.used.add(name)
-            return self._config[name]
-        ends = [key for key in self._config if key.endswith(("." + name, "/" + name))]
-        values = {repr(self._config[key]) for key in ends}
-        if len(values) != 1:
-            return _UNKNOWN
-        self.used.update(ends)
-        return self._config[ends[0]]
+        keys = _keys(self._config, name)
+        self.used.update(keys)
+        return self._config[keys[0]] if keys else _UNKNOWN
+
+
+def config_value(config: Mapping[str, Any], name: str) -> Any:
+    """The value of a config key given in full or by its end; None if there is none, or several that differ."""
+    keys = _keys(config, name)
+    return config[keys[0]] if keys else None
+
+
+def _keys(config: Mapping[str, Any], name: str) -> list[str]:
+    if name in config:
+        return [name]
+    ends = [key for key in config if key.endswith(("." + name, "/" + name))]
+    return ends if len({repr(config[key]) for key in ends}) == 1 else []
 
 
 def _derive(sources: tuple[ConfigSource, ...], lookup: _Lookup) -> tuple[Any, list[str]]:

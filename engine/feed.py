@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,10 @@ class Feed:
     ) -> None:
         self.source = source
         self.intakes: dict[str, Intake] = {}
-        own = getattr(source, "run_id", None)
-        self._run_id: str = own or run_id
-        self._profile = source.profile if profile == "auto" and source.profile in load_profiles() else profile
-        self._config = config or {}
-        self._labels = {**getattr(source, "labels", {}), **(labels or {})}
+        self._run_id: str = getattr(source, "run_id", None) or run_id
+        self._profile = profile
+        self._config = config
+        self._labels = labels
 
     def rows(self) -> Iterator[tuple[Intake, Row]]:
         """Everything there is now, to the end of the log."""
@@ -46,26 +47,25 @@ class Feed:
 
     def _take(self, records: Iterable[Record]) -> Iterator[tuple[Intake, Row]]:
         for record in records:
-            run = record.run or record.values.get("run")
-            intake = self.intakes.get(run if isinstance(run, str) and run else self._run_id)
+            run = record.run or self._run_id
+            intake = self.intakes.get(run)
             if intake is None:
-                intake = self._intake(run if isinstance(run, str) and run else self._run_id)
+                intake = self.intakes[run] = intake_for(self.source, run, self._profile, self._config, self._labels)
             for row in intake.rows(record):
                 yield intake, row
 
-    def _intake(self, run_id: str) -> Intake:
-        found = self.source.config
-        declared = self.source.kind == "run directory"
-        intake = Intake(
-            run_id,
-            self._profile or "auto",
-            self._config,
-            self._labels,
-            beside=found if declared else None,
-            logged_config=None if declared else found,
-        )
-        self.intakes[run_id] = intake
-        return intake
+
+def intake_for(
+    source: Source,
+    run_id: str,
+    profile: str = "auto",
+    config: Mapping[str, Any] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Intake:
+    """The intake of one run of a source: `run.json` counts as declared, what a log holds as logged, `config` beats both."""
+    named = source.profile if profile == "auto" and source.profile in load_profiles() else profile
+    found = {"beside" if source.kind == "run directory" else "logged_config": source.config}
+    return Intake(run_id, named or "auto", config, {**getattr(source, "labels", {}), **(labels or {})}, **found)
 
 
 def run_ids(paths: Sequence[str]) -> list[str]:
@@ -77,3 +77,39 @@ def run_ids(paths: Sequence[str]) -> list[str]:
         parent = Path(path).absolute().parent.name
         named.append(f"{parent}/{stem}" if stem in clash and parent else stem)
     return named
+
+
+def check(source: Source, run_id: str, profile: str = "auto", config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a source gives under a profile: per run the profile taken, what is mapped, unmapped and missing, and the facts.
+
+    `missing` are canonical metrics that the profile knows and this log does not hold; `never` those that the framework
+    cannot log.
+    """
+    feed = Feed(source, run_id, profile, config)
+    counts = Counter(intake.run.id for intake, _ in feed.rows())
+    return {
+        "source": source.name,
+        "kind": source.kind,
+        "records": source.stats.records,
+        "bad_rows": source.stats.bad,
+        "bad_examples": [example._asdict() for example in source.stats.examples],
+        "runs": [_checked(intake, counts[name]) for name, intake in feed.intakes.items()],
+    }
+
+
+def _checked(intake: Intake, rows: int) -> dict[str, Any]:
+    profile = intake.profile
+    assert profile is not None, "a feed that has been read to its end has decided"
+    return {
+        "run": intake.run.id,
+        "profile": profile.name,
+        "rows": rows,
+        "skipped": dict(intake.skipped),
+        "ordinal_steps": intake.ordinal_steps,
+        "mapped": dict(intake.mapped),
+        "unmapped": list(intake.unmapped),
+        "missing": [name for name in profile.metrics if name not in intake.mapped],
+        "never": list(profile.not_logged),
+        "facts": {name: asdict(fact) for name, fact in intake.run.facts.items()},
+        "unknown_config": list(intake.unknown_config),
+    }

@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rltriage.engine.facts import fixed, infer, merge, resolve
+from rltriage.engine.facts import config_value, fixed, infer, merge, resolve
 from rltriage.engine.rows import Fact, Record, Row, Run
 from rltriage.engine.sources.base import flatten, to_float, to_step
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.profiles import THRESHOLD, MetricSource, Profile, load_profiles, match
+from rltriage.rules.profiles import THRESHOLD, MetricSource, Profile, is_pattern, load_profile, load_profiles, match
 
 STEP_KEYS = (
     "step",
     "global_step",
     "_step",
+    "Step",
     "training_step",
     "train/global_step",
     "trainer/global_step",
@@ -23,8 +24,8 @@ STEP_KEYS = (
 )
 TIME_KEYS = ("time", "timestamp", "_timestamp", "wall_time")
 _SUMMARY = frozenset(("train_runtime", "train_samples_per_second", "train_steps_per_second"))
+_CONFIGS = ("config", "args", "hparams", "hyperparameters")
 _UNDECIDED = 5
-_INFERRING = frozenset(("kl_ref", "ratio_max", "explained_variance", "value_loss"))
 _MISSING = object()
 
 Entry = tuple[str, str, Callable[[float, Mapping[str, Any]], float | None] | None]
@@ -50,7 +51,6 @@ class Plan(NamedTuple):
     unmapped: tuple[str, ...]
     summary: bool
     config: bool
-    infers: bool
 
 
 class Intake:
@@ -118,7 +118,7 @@ class Intake:
         plan = self._plans.get(tuple(values)) or self._plan(values)
         metrics = self._metrics(plan, values)
         if metrics is None:
-            values = flatten(values)
+            values = self._flat(values)
             plan = self._plans.get(tuple(values)) or self._plan(values)
             metrics = self._metrics(plan, values) or {}
         if plan.config and self.rows_seen == 0 and self._config_record(values):
@@ -129,9 +129,6 @@ class Intake:
             self._log_facts(plan, values)
         if not metrics:
             return self._skip("record without metrics")
-        if plan.infers and (proven := infer(metrics, self.run.facts)):
-            self._inferred.update(proven)
-            self._refresh()
         if self._nulls_are_nan:
             self._recent.update(metrics)
         step = self._step(record, plan, values)
@@ -142,8 +139,19 @@ class Intake:
 
     @property
     def resolution(self) -> dict[str, float]:
-        """Smallest step between values, per metric, where every value so far was text with the same 2 or more decimals."""
-        return {name: 10.0**-places for name, places in self._decimals.items() if places is not None and places > 1}
+        """Smallest step between values, per metric, where every value so far was text with the same 2 to 8 decimals."""
+        return {name: 10.0**-places for name, places in self._decimals.items() if places is not None and 1 < places < 9}
+
+    def _flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """A nested record, flat; a configuration that a logger repeats in every record (RLlib) is facts, not metrics."""
+        for key in _CONFIGS:
+            inner = values.get(key)
+            if isinstance(inner, Mapping):
+                values = {name: value for name, value in values.items() if name != key}
+                if not self._logged_config:
+                    self._logged_config = flatten(inner, ".")
+                    self._refresh()
+        return flatten(values)
 
     def _release(self, chosen: Profile) -> list[Row]:
         self._take(chosen)
@@ -264,12 +272,15 @@ class Intake:
 
     def _plan(self, values: Mapping[str, Any]) -> Plan:
         assert self.profile is not None
-        plan = _Planner(self.profile, values).plan()
+        plan = _Planner(self.profile, values, self._all_config).plan()
         for key, name, _ in plan.entries:
             if key not in plan.unmapped:
                 self.mapped.setdefault(name, key)
         for group in plan.groups:
             self.mapped.setdefault(group.name, " + ".join(group.natives))
+        if "has_critic" not in self.run.facts and (proven := infer([entry[1] for entry in plan.entries])):
+            self._inferred.update(proven)
+            self._refresh()
         self.unmapped += [key for key in plan.unmapped if key not in self.unmapped]
         if len(self._plans) < 1000:
             self._plans[tuple(values)] = plan
@@ -279,8 +290,9 @@ class Intake:
 class _Planner:
     """Finds, for one set of keys, what each key means under a profile."""
 
-    def __init__(self, profile: Profile, values: Mapping[str, Any]) -> None:
+    def __init__(self, profile: Profile, values: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         self._profile = profile
+        self._config = config
         self._values = values
         self._bare: dict[str, str] = {}
         for key in values:
@@ -296,6 +308,7 @@ class _Planner:
             step = next((self._bare[key] for key in self._profile.step_keys if key in self._bare), None)
         time = next((key for key in TIME_KEYS if key in keys and _is_unix(keys[key])), None)
         self._used.update(key for key in (step, time, "run") if key is not None)
+        self._used.update(key for key in self._profile.step_keys if key in keys and key.endswith("step"))
         entries: list[Entry] = []
         groups: list[Group] = []
         for name, sources in self._profile.metrics.items():
@@ -315,7 +328,6 @@ class _Planner:
             tuple(rest),
             summary=not _SUMMARY.isdisjoint(keys),
             config=step is None and not (mapped - {"lr", "loss", "truncated_frac", "clip_frac"}),
-            infers=not _INFERRING.isdisjoint(mapped | set(rest)),
         )
 
     def _map(self, name: str, sources: tuple[MetricSource, ...], entries: list[Entry], groups: list[Group]) -> None:
@@ -329,7 +341,8 @@ class _Planner:
             found = self._matching(source.native)
             if not found:
                 continue
-            self._used.update(found)
+            if not source.keep:
+                self._used.update(found)
             transform = None if source.plain else self._transform(source)
             if len(found) == 1 or source.reduce == "first":
                 entries.append((found[0], name, transform))
@@ -341,7 +354,7 @@ class _Planner:
         return self._bare.get(native)
 
     def _matching(self, native: str) -> list[str]:
-        if "*" not in native:
+        if not is_pattern(native):
             key = self._bare.get(native)
             return [] if key is None or key in self._used else [key]
         found = {key for bare, key in self._bare.items() if key not in self._used and match(native, bare)}
@@ -349,15 +362,16 @@ class _Planner:
 
     def _transform(self, source: MetricSource) -> Callable[[float, Mapping[str, Any]], float | None]:
         scale, none, negate, one_minus = source.scale, source.none, source.negate, source.one_minus
-        divisor = None if source.divide_by is None else self._find(source.divide_by)
         divides = source.divide_by is not None
+        divisor = None if source.divide_by is None else self._find(source.divide_by)
+        constant = None if source.divide_by is None else to_float(config_value(self._config, source.divide_by))
 
         def apply(value: float, values: Mapping[str, Any]) -> float | None:
             if value in none:
                 return None
             value *= scale
             if divides:
-                by = None if divisor is None else to_float(values.get(divisor))
+                by = constant if divisor is None else to_float(values.get(divisor))
                 if not by:
                     return None
                 value /= by
@@ -408,10 +422,12 @@ class _Copies:
 
 
 def find_profile(name: str) -> Profile:
-    """A profile by name; RltriageError that lists the names there are."""
+    """A profile by name, or one of the user's own by its file; RltriageError that lists the names there are."""
     profiles = load_profiles()
+    if name not in profiles and name.endswith((".yaml", ".yml")):
+        return load_profile(name)
     if name not in profiles:
-        raise RltriageError(f"no profile {name!r}; choose one of {', '.join(profiles)}, or auto")
+        raise RltriageError(f"no profile {name!r}; choose one of {', '.join(profiles)}, auto, or a file of your own")
     return profiles[name]
 
 

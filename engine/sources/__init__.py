@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 
+from rltriage.engine.rundir import ROWS
+from rltriage.engine.sources.awaited import Awaited
 from rltriage.engine.sources.base import BadLine, Source, SourceStats
 from rltriage.engine.sources.console_log import Console
 from rltriage.engine.sources.csv_table import CsvLines, delimiter_of
@@ -12,6 +14,7 @@ from rltriage.engine.sources.json_document import JsonDocument, load_document, r
 from rltriage.engine.sources.jsonl import JsonLines
 from rltriage.engine.sources.lines import LineSource
 from rltriage.engine.sources.run_directory import RunDirectorySource
+from rltriage.engine.sources.tensorboard import TensorBoardSource, find_event_files, is_event_file
 from rltriage.rules.errors import SourceError
 
 __all__ = ["BadLine", "Source", "SourceStats", "open_source"]
@@ -19,17 +22,44 @@ __all__ = ["BadLine", "Source", "SourceStats", "open_source"]
 SAMPLE = 1 << 18
 
 
-def open_source(path: str) -> Source:
-    """The source that a path names; SourceError if it is missing, empty, binary, or nothing in it is a row."""
+def open_source(path: str, follow: bool = False) -> Source:
+    """The source that a path or address names; SourceError if it is missing, empty, binary, or nothing in it is a row.
+
+    With `follow` a file that is not there yet, or holds no row yet, is waited for: its source gives nothing until then.
+    """
+    if path.startswith(("http://", "https://")):
+        from rltriage.engine.sources.prometheus import open_address
+
+        return open_address(path)
+    if not follow:
+        return _open(path)
+    try:
+        return _open(path)
+    except SourceError:
+        return Awaited(path, _open)
+
+
+def _open(path: str) -> Source:
     if os.path.isdir(path):
-        return RunDirectorySource(path)
+        return _directory(path)
     sample, whole = _sample(path)
     if not sample.strip():
         raise SourceError(f"{path}: the file is empty")
+    if is_event_file(sample):
+        return TensorBoardSource(path, {"": [path]})
     if _is_binary(sample):
         raise SourceError(f"{path}: binary data, not a log of rows")
     text = sample.decode("utf-8-sig", "replace")
     return _structured(path, text, whole) or _console(path)
+
+
+def _directory(path: str) -> Source:
+    """A run directory of ours, or a log directory with TensorBoard's event files."""
+    if not os.path.isfile(os.path.join(path, ROWS)):
+        files = find_event_files(path)
+        if files:
+            return TensorBoardSource(path, files)
+    return RunDirectorySource(path)
 
 
 def _sample(path: str) -> tuple[bytes, bool]:
@@ -83,14 +113,14 @@ def _holds_rows(path: str) -> bool:
 
 def _console(path: str) -> Source:
     """A console log, if some line of it is a row."""
-    for last in (False, True):
-        stats = SourceStats()
-        console = Console(stats)
-        source = LineSource(path, "console", console, stats)
-        if last:
-            return source
-        found = next(source.records(), None)
-        source.close()
-        if found is None:
-            raise SourceError(f"{path}: nothing in it is a metric row ({stats.bad} lines refused)")
-    raise AssertionError("unreachable")
+    first = _console_source(path)
+    found = next(first.records(), None)
+    first.close()
+    if found is None:
+        raise SourceError(f"{path}: nothing in it is a metric row ({first.stats.bad} lines refused)")
+    return _console_source(path)
+
+
+def _console_source(path: str) -> LineSource:
+    stats = SourceStats()
+    return LineSource(path, "console", Console(stats), stats)

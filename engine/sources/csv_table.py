@@ -92,6 +92,6 @@ def delimiter_of(lines: list[str]) -> str | None:
         same = [row for row in rows if len(row) == len(header)]
         named = sum(bool(name.strip()) and to_float(name) is None and "=" not in name for name in header)
         numbers = any(to_float(cell) is not None for row in same for cell in row)
-        if len(header) > 1 and named >= len(header) - 1 and len(same) == len(rows) and numbers:
+        if len(header) > 1 and named >= len(header) - 1 and 2 * len(same) >= len(rows) and numbers:
             return delimiter
     return None

@@ -46,7 +46,8 @@ def unwrap(value: dict[str, Any]) -> Record:
             inner = value.get(key)
             if type(inner) is dict and "step" in value:
                 return Record(inner, step=to_step(value["step"]))
-    return Record(value)
+    run = value.get("run")
+    return Record(value, run=run) if type(run) is str else Record(value)
 
 
 def _why(line: str) -> str:

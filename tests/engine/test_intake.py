@@ -127,14 +127,6 @@ def test_provenance() -> None:
     assert intake.unknown_config == ("colour",)
 
 
-def test_what_values_prove_is_inferred() -> None:
-    """A KL that is not 0 is computed, and a ratio that is not 1 means more than one update; zeros prove nothing."""
-    quiet, _ = read([{"step": 1, "reward": 1.0, "kl_ref": 0.0, "ratio_max": 1.0}])
-    assert not {"kl_computed", "multi_update"} & set(quiet.run.facts)
-    loud, _ = read([{"step": 1, "reward": 1.0, "kl_ref": 1e-9, "ratio_max": 1.5}])
-    assert loud.run.facts["kl_computed"].provenance == "inferred" and loud.run.facts["multi_update"].value is True
-
-
 @pytest.mark.parametrize(
     ("profile", "config", "fact", "value"),
     [
@@ -228,7 +220,10 @@ def test_an_unknown_profile_is_one_clear_error() -> None:
     assert decide([{"zebra": 1}]) is None
 
 
-ALIASES = {"trl": "trl", "verl": "verl"}
+ALIASES = {
+    **{"trl": "trl", "verl": "verl", "slime": "slime", "areal": "areal", "open-instruct": "open_instruct"},
+    **{"stable-baselines3": "stable_baselines3", "lightrft": "openrlhf"},
+}
 
 
 @pytest.mark.parametrize("case", sorted(path.stem for path in CASES.glob("*.jsonl")))
@@ -239,24 +234,47 @@ def test_bug_report_rows_reach_the_rules(case: str) -> None:
     rows = list(feed.rows())
     lines = (CASES / f"{case}.jsonl").read_text().splitlines()
     assert [row.step for _, row in rows] == [json.loads(line)["step"] for line in lines]
-    expected = ALIASES.get(meta["framework"].split("/")[0].split("-")[0].split(" ")[0])
+    framework = meta["framework"].split("/")[0]
+    expected = ALIASES.get(framework) or ALIASES.get(framework.split("-")[0].split(" ")[0])
     if expected:
         assert feed.intakes[case].run.profile.split("/")[0] == expected
 
 
+# What the index calls a framework -> the profile that reads it.
+PROFILES = {
+    **{"trl": "trl", "verl": "verl", "tinker-cookbook": "tinker_cookbook", "tinker-distill": "tinker_cookbook"},
+    **{"stable-baselines3": "stable_baselines3"},
+}
+
+
 @pytest.mark.skipif(not REAL, reason="RLTRIAGE_CASES is not set: real logs are not part of the repository")
 def test_real_logs() -> None:
-    """Every real log of TRL and verl is read with its framework found by itself, and as many rows as its index counts."""
+    """Every real log is read with its framework found by itself, whole, and with as many rows as its index counts."""
     folder = Path(str(REAL)) / "real-logs"
     with open(folder / "INDEX.tsv", encoding="utf-8") as file:
         entries = list(csv.DictReader(file, delimiter="\t"))
+    assert entries
     for entry in entries:
-        if entry["framework"] not in ("trl", "verl"):
-            continue
         feed = Feed(open_source(str(folder / entry["file"])), "run")
         rows = list(feed.rows())
         intake = feed.intakes["run"]
         # The index counts a summary record that repeats metrics (files 12 and 20); it is no row of a step.
         summaries = intake.skipped.get("summary record", 0) if entry["file"][:2] in ("12", "20") else 0
-        assert (intake.run.profile, len(rows) + summaries) == (entry["framework"], int(entry["rows"])), entry["file"]
+        expected = (PROFILES.get(entry["framework"], "generic"), int(entry["rows"]))
+        assert (intake.run.profile, len(rows) + summaries) == expected, entry["file"]
         assert feed.source.stats.bad == 0, entry["file"]
+        assert {"reward", "loss", "pass_rate"} & set(intake.mapped), entry["file"]
+
+
+def test_a_configuration_in_every_record_is_facts() -> None:
+    """RLlib repeats its configuration in each result: it gives facts that the log holds and no metrics."""
+    record = {
+        "training_iteration": 3,
+        "env_runners": {"episode_return_mean": 1.5},
+        "learners": {"default_policy": {"entropy": 0.5, "mean_kl_loss": 0.25}},
+        "config": {"clip_param": 0.3, "env": {"size": 4}},
+    }
+    intake, rows = read([record, record])
+    assert rows[0] == Row(3, {"reward": 1.5, "entropy": 0.5, "approx_kl": 0.25})
+    assert (intake.run.profile, intake.run.facts["clip_eps"].value) == ("rllib", 0.3)
+    assert intake.run.facts["clip_eps"].provenance == "logged"

@@ -1,0 +1,151 @@
+"""Which framework logs what: the data behind `rltriage profiles list|show` and the page `docs/frameworks.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rltriage.rules.model import Rule
+from rltriage.rules.profiles import METRICS, ConfigSource, MetricSource, Profile, load_profiles
+
+DERIVED: Mapping[str, frozenset[str]] = {"adv_abs_max": frozenset(("adv_min", "adv_max"))}
+"""Metrics that the intake computes exactly from others."""
+
+_HEADER = """# Frameworks
+
+Which canonical metric each framework's own log gives, and under which name. A profile is found by the names in the log,
+never by the file's name; `rltriage profiles check SOURCE` says which one was taken, what it maps and what stays unmapped.
+Unmapped metrics keep their own names and can be used in rules. This page is generated from `rules/profiles/`.
+"""
+
+
+def listing() -> list[dict[str, Any]]:
+    """One entry per profile: name, title, the versions it was read from, how many metrics and facts it maps."""
+    return [
+        {
+            "profile": profile.name,
+            "title": profile.title,
+            "read_from": profile.read_from,
+            "metrics": len(profile.metrics),
+            "facts": len({*profile.config, *profile.logged}),
+        }
+        for profile in load_profiles().values()
+    ]
+
+
+def details(profile: Profile) -> dict[str, Any]:
+    """Everything that a profile says, as plain data."""
+    return {
+        "profile": profile.name,
+        "title": profile.title,
+        "read_from": profile.read_from,
+        "metrics": {name: [describe(source) for source in sources] for name, sources in profile.metrics.items()},
+        "config": {name: [_config(source) for source in sources] for name, sources in profile.config.items()},
+        "logged_facts": {name: list(natives) for name, natives in profile.logged.items()},
+        "fixed_facts": dict(profile.facts),
+        "not_logged": list(profile.not_logged),
+        "notes": list(profile.notes),
+    }
+
+
+def describe(source: MetricSource) -> str:
+    """A native name with its transform, as a formula."""
+    text = source.native
+    if source.reduce != "first":
+        text = f"{source.reduce}({text})"
+    if source.scale != 1:
+        text = f"{text} * {source.scale:g}"
+    if source.divide_by:
+        text = f"{text} / {source.divide_by}"
+    if source.one_minus:
+        text = f"1 - {text}" if not source.negate else f"{text} - 1"
+    elif source.negate:
+        text = f"-{text}"
+    return text
+
+
+def logged_metrics(profile: Profile) -> frozenset[str]:
+    """The canonical metrics that the framework logs by itself, those that follow from them included.
+
+    A profile may also map names that only forks or users' own code log; `not_logged` tells those.
+    """
+    names = set(profile.metrics) - set(profile.not_logged)
+    names.update(name for name, parts in DERIVED.items() if parts <= names)
+    return frozenset(names)
+
+
+def can_judge(profile: Profile, rule: Rule) -> bool:
+    """Whether a run of this framework can log every metric that the rule reads."""
+    return rule.metrics <= logged_metrics(profile)
+
+
+def page(rules: Iterable[Rule] = ()) -> str:
+    """`docs/frameworks.md`: framework x metric, with rule coverage where rules are given, then each profile's notes."""
+    profiles = load_profiles()
+    shown = [profile for name, profile in profiles.items() if "/" not in name or profile.metrics != _base(name).metrics]
+    names = [metric for metric in METRICS if any(metric in profile.metrics for profile in shown)]
+    parts = [_HEADER, _table(shown, names)]
+    rules = list(rules)
+    if rules:
+        parts.append(_coverage(shown, rules))
+    parts += [_section(profile) for profile in shown]
+    return "\n".join(parts)
+
+
+def _base(name: str) -> Profile:
+    return load_profiles()[name.split("/")[0]]
+
+
+def _table(shown: list[Profile], names: list[str]) -> str:
+    lines = ["## Metrics", "", "`x` as logged, `t` after a transform, `-` never logged, empty: not known.", ""]
+    lines.append("| metric | " + " | ".join(profile.name for profile in shown) + " |")
+    lines.append("|---|" + "---|" * len(shown))
+    for name in names:
+        lines.append(f"| `{name}` | " + " | ".join(_cell(profile, name) for profile in shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(profile: Profile, metric: str) -> str:
+    if metric in profile.not_logged:
+        return "-"
+    sources = profile.metrics.get(metric)
+    if sources is None:
+        return ""
+    return "x" if sources[0].plain and sources[0].reduce == "first" else "t"
+
+
+def _coverage(shown: list[Profile], rules: list[Rule]) -> str:
+    lines = ["## Rules", "", "How many of the shipped rules can be judged on what a framework logs by itself.", ""]
+    lines += ["| profile | rules |", "|---|---|"]
+    for profile in shown:
+        able = sum(can_judge(profile, rule) for rule in rules)
+        lines.append(f"| {profile.name} | {able} of {len(rules)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _section(profile: Profile) -> str:
+    lines = [f"## {profile.title}", "", f"Profile `{profile.name}`."]
+    if profile.read_from:
+        lines[-1] += f" Read from {profile.read_from}."
+    lines += ["", *(f"- {note}" for note in profile.notes)]
+    if profile.facts:
+        lines.append(f"- Facts that its code fixes: {', '.join(f'`{k}` {v}' for k, v in profile.facts.items())}.")
+    lines += ["", "| metric | native names, the first present wins |", "|---|---|"]
+    for name, sources in profile.metrics.items():
+        lines.append(f"| `{name}` | {', '.join(f'`{describe(source)}`' for source in sources)} |")
+    if profile.config:
+        lines += ["", "| config fact | from |", "|---|---|"]
+        for name, alternatives in profile.config.items():
+            lines.append(f"| `{name}` | {'; '.join(f'`{_config(source)}`' for source in alternatives)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _config(source: ConfigSource) -> str:
+    """One way to a fact, as a formula."""
+    if source.lookup is not None:
+        return f"{source.lookup}: " + ", ".join(f"{key} = {value}" for key, value in source.values.items())
+    if source.present is not None:
+        return f"{source.present} is set"
+    if not source.product:
+        return str(source.const)
+    return " * ".join(source.product) + "".join(f" / {divisor}" for divisor in source.divide_by)
