@@ -41,7 +41,8 @@ def _facts_in(value: Any) -> Iterator[str]:
         for item in value:
             yield from _facts_in(item)
     elif hasattr(value, "__dataclass_fields__"):
-        for name in _names(type(value)):
+        cls: Any = type(value)
+        for name in _names(cls):
             below = getattr(value, name)
             if name == "config" and isinstance(below, str):
                 yield below.split(".")[0]

@@ -106,7 +106,7 @@ class _Validator:
         if "const" in schema and (node.kind != "scalar" or node.value != schema["const"] or isinstance(node.value, bool)):
             return node.problem("value", f"{what} must be {schema['const']}, not {shown(node)}", f"write {schema['const']}")
         if "enum" in schema and (node.kind != "scalar" or node.value not in schema["enum"] or isinstance(node.value, bool)):
-            hint = closest(str(node.value), schema["enum"]) or _described(schema)
+            hint = closest(str(node.value), schema["enum"]) or str(schema.get("description", ""))
             return node.problem("value", f"{what} cannot be {shown(node)}: {choices(schema['enum'], 20)}", hint)
         if isinstance(node.value, str):
             return self.check_text(node, node.value, schema, what)
@@ -123,6 +123,8 @@ class _Validator:
             hint = f'put it in quotes: "{node.value}"'
         elif isinstance(node.value, str) and _number_in(node.value):
             hint = f"write {node.value.strip()} without quotes"
+        elif isinstance(node.value, str) and node.value.endswith("%") and _number_in(node.value[:-1]):
+            hint = f"write {float(node.value[:-1]) / 100:g}"
         return node.problem("type", f"{what} must be {wanted}, not {shown(node)}", hint)
 
     def check_text(self, node: Node, value: str, schema: dict[str, Any], what: str) -> Problem | None:
@@ -159,7 +161,8 @@ class _Validator:
                 hint = f"add `{key}: ...`: {_described(self.resolve(properties.get(key, {})))}".rstrip(": ")
                 found.append(node.problem("missing", f"{what} lacks `{key}`", hint))
         count = _count(node, schema, noun, what)
-        found += [count] if count else []
+        if count is not None:
+            return [*found, count]  # what the keys below are meant to be can only be guessed
         free = schema.get("additionalProperties", True)
         for key, below in node.entries.items():
             if key in properties:
