@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from rltriage.rules import loader
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.loader import check_rules, dump_pack, load_rules, rule_hash
