@@ -31,6 +31,9 @@ _MAX_SERIES = 5000
 _NOT_A_NUMBER = (TypeError, ValueError, OverflowError)
 
 
+Sample = tuple[Series, float]
+
+
 class Columns(NamedTuple):
     """Samples as two lists of one length: thousands of pairs would keep the garbage collector busy."""
 

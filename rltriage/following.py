@@ -20,7 +20,7 @@ from rltriage.engine.rundir import ROWS, write_atomically
 from rltriage.engine.sources import Source, open_source
 from rltriage.rules.config import SourceConfig
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.model import Catalogue, RulePack
+from rltriage.rules.model import RulePack
 from rltriage.watching import Sink, WatchedRun
 
 log = logging.getLogger("rltriage.service")
@@ -90,7 +90,6 @@ class Fleet:
         self,
         sources: Iterable[SourceConfig],
         pack: RulePack,
-        catalogue: Catalogue,
         sinks: Iterable[Sink],
         *,
         names: RunNames,
@@ -103,7 +102,6 @@ class Fleet:
         self.rows = 0
         self.errors = 0
         self._sources = tuple(sources)
-        self._catalogue = catalogue
         self._sinks = tuple(sinks)
         self._names = names
         self._retention = retention
@@ -219,7 +217,7 @@ class Fleet:
     def _run(self, follower: Follower, run: Run) -> WatchedRun | None:
         watched = self.runs.get(run.id)
         if watched is None:
-            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._catalogue, self._sinks)
+            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks)
             self._owners[run.id] = follower.where
             follower.runs.add(run.id)
         elif self._owners[run.id] != follower.where:

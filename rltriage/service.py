@@ -121,7 +121,6 @@ class Service:
             self.fleet = Fleet(
                 config.sources,
                 pack,
-                pack.catalogue,
                 (self._deliveries, self.gauges),
                 names=RunNames(config.state_dir / "runs.json"),
                 retention=config.retention,

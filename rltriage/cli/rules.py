@@ -76,7 +76,6 @@ def list_rules(packs: tuple[str, ...], as_json: bool) -> None:
 @click.option("--rules", "packs", multiple=True, metavar="PACK", help=PACK_HELP)
 def explain(rule_id: str, packs: tuple[str, ...]) -> None:
     """What a rule sees, why its threshold is what it is, whom it suspects and which test decides."""
-    from rltriage.rules.catalogue import load_catalogue
     from rltriage.rules.explain import describe_rule
     from rltriage.rules.loader import load_rules
 
@@ -84,7 +83,7 @@ def explain(rule_id: str, packs: tuple[str, ...]) -> None:
     rule = next((rule for rule in pack.rules if rule.id == rule_id), None)
     if rule is None:
         raise click.UsageError(f"no rule '{rule_id}'.{_did_you_mean(rule_id, [rule.id for rule in pack.rules])}")
-    click.echo(describe_rule(rule, load_catalogue()))
+    click.echo(describe_rule(rule, pack.catalogue))
 
 
 @command.command("schema")

@@ -15,10 +15,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from rltriage.rules.config import load_config
-from rltriage.rules.errors import DeliveryError, RulePackError
 
 from rltriage.following import expand
+from rltriage.rules.config import load_config
+from rltriage.rules.errors import DeliveryError, RulePackError
 from rltriage.service import Service
 
 ROOT = Path(__file__).parents[2]

@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from rltriage.engine.ruletests import run_rule_tests
 from rltriage.rules.catalogue import load_catalogue
 from rltriage.rules.loader import SHIPPED, check_rules, load_rules

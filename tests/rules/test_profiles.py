@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from rltriage.rules.catalogue import load_catalogue
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.frameworks import details, listing, logged_metrics, page
