@@ -22,7 +22,7 @@ from rltriage.engine.rows import Row, Run
 from rltriage.exporters import exposition
 from rltriage.exporters.naming import Family, Names, Series
 from rltriage.exporters.samples import FIRST, LAST, Columns, Entry, Lines
-from rltriage.exporters.state import Alerts, RunState, Snapshot
+from rltriage.exporters.state import Alerts, Snapshot
 from rltriage.rules.model import MetricInfo, Rule
 
 RUNS = Family("rltriage_exporter_runs", "gauge", "Runs that the exporter holds")
@@ -34,10 +34,11 @@ BUILD = Family("rltriage_build", "info", "Version of rltriage")
 class Gauges:
     """Holds the newest row and the alert state of every run and renders them for Prometheus.
 
-    `metrics` is the catalogue's; rules given in `rules` are shown at 0 before they first fire. Series of an ended run
-    stay for `linger` seconds. At most `max_runs` runs and `max_extra` unmapped names are held; what is refused is counted.
-    `publish` and `end` never raise. `clock` gives the arrival time of rows that carry none, and the age of ended runs.
-    `more` gives samples of whoever embeds the gauges; it is asked at every scrape.
+    `metrics` is the catalogue's. Rules given in `rules` are shown at 0 before they first fire: two series a rule and run,
+    meant for the process of one run. Series of an ended run stay for `linger` seconds. At most `max_runs` runs and
+    `max_extra` unmapped names are held; what is refused is counted. `publish` and `end` never raise. `clock` gives the
+    arrival time of rows that carry none, and the age of ended runs. `more` gives samples of
+    whoever embeds the gauges; it is asked at every scrape.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Gauges:
         except Exception:
             self._failures += 1
 
-    def end(self, run_id: str, state: RunState, now: float) -> None:
+    def end(self, run_id: str, state: str, now: float) -> None:
         """Mark a run as `finished`, `crashed` or `stale` at `now` (unix seconds); a later row makes it running again.
 
         Alerts of a stale run keep their value: nothing has recovered. Otherwise they go to 0.

@@ -139,11 +139,12 @@ def test_a_changed_severity_leaves_the_old_series_at_zero(gauges, alert):
     assert value(gauges, "rltriage_alert_firing", severity="critical") == 1
 
 
-def test_an_alert_that_fires_and_resolves_within_one_row_is_counted(gauges, alert):
-    """The counter sees what no scrape of a gauge can."""
+def test_an_alert_that_fires_and_resolves_within_one_row_is_counted_and_dated(gauges, alert, clock):
+    """The counter and the time of the last firing show what no scrape of the state can."""
     gauges.publish(RUN, Row(7, {}), StepReport(7, (alert, replace(alert, state="resolved"))))
     assert value(gauges, "rltriage_alert_firing") == 0
     assert value(gauges, "rltriage_rule_violations_total") == 1
+    assert value(gauges, "rltriage_alert_last_firing_timestamp_seconds", severity="critical") == clock.now
 
 
 def test_stale_is_not_recovery_but_an_ended_run_closes_its_alerts(gauges, alert, clock):
@@ -175,7 +176,7 @@ def test_suspect_scores_follow_the_incident_and_go_with_the_last_alert(gauges, a
 
 
 def test_declared_rules_are_zero_before_they_fire(metrics, alert):
-    """increase() over a counter that starts at 1 would miss the first violation."""
+    """A dashboard tells a quiet rule from one that is not evaluated."""
     rule = Rule(alert.rule, "s", "consistency", "critical", None, {"mask_shift": 1.0}, "check_mask")
     gauges = Gauges(metrics, [rule])
     gauges.publish(RUN, Row(0, {}), EMPTY)
