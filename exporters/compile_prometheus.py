@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+
 from rltriage.exporters.delivery.message import alert_name
 from rltriage.exporters.jsonlines import test_command
 from rltriage.exporters.naming import Names, label_value, number, quoted

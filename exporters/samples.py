@@ -9,6 +9,7 @@ from rltriage.engine.rows import Run
 from rltriage.exporters.naming import Family, Labels, Names, Series, label_value, run_labels
 from rltriage.exporters.state import RUN_STATES, Alerts, Snapshot
 
+Sample = tuple[Series, float]
 Lines = tuple[tuple[Family, ...], list[str]]
 
 STEP = Family("rltriage_training_step", "gauge", "Step of the newest row")

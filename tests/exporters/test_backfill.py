@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
+
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.backfill import backfill
 from rltriage.rules.errors import SourceError

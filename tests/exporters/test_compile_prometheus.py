@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 import yaml
+
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.report import Alert, Suspect
 from rltriage.engine.rows import Row, Run
