@@ -101,6 +101,7 @@ class History:
         self.strides = Strides()
         self.now: float | None = None
         self._cache: dict[tuple[Any, ...], Any] = {}
+        self._states: dict[tuple[str, Condition], Any] = {}
         self._globs: dict[tuple[str, ...], list[str]] = {}
         self._fired: dict[tuple[str, str, int], float | None] = {}
         self._log: deque[tuple[int, Known]] = deque(maxlen=REWINDABLE)
@@ -110,7 +111,7 @@ class History:
         self._bad: dict[str, float] = {}
         self._gradient, self._rate = self._series(GRADIENT), self._series(RATE)
         self._moved = self._moving = False
-        self._owners: dict[tuple[int, object], set[str]] = {}
+        self._owners: dict[tuple[int, object], str] = {}
         self._resumed_at = self.fact("resumed_at")
 
     # How rows enter.
@@ -158,8 +159,8 @@ class History:
     def _drop_tracker(self, error: PushError) -> list[tuple[str, Exception]]:
         """Stop feeding a tracker that failed; give the rules that asked for it."""
         key = error.series.drop(error.tracker)
-        owners = self._owners.get((id(error.series), key), set())
-        return [(owner, error.reason) for owner in sorted(owners)]
+        owners = self._owners.get((id(error.series), key), "").split()
+        return [(owner, error.reason) for owner in owners]
 
     def rewind(self, step: int) -> None:
         """The run went back to `step`: drop the history from there, keep the baselines."""
@@ -331,7 +332,9 @@ class History:
         series = self._series(metric)
         if key not in series.trackers:
             series.track(key, make())
-        self._owners.setdefault((id(series), key), set()).add(self.owner)
+            self._owners[(id(series), key)] = self.owner
+        elif self.owner and self.owner not in self._owners[(id(series), key)].split():
+            self._owners[(id(series), key)] += f" {self.owner}"
         return cast(T, series.trackers[key])
 
     def check(self, condition: Condition) -> Check:
@@ -340,7 +343,17 @@ class History:
 
     def state(self, condition: Condition, make: Callable[[], S]) -> S:
         """See View."""
-        return cast(S, self._once(("state", self.private, condition), make))
+        key = (self.private, condition)
+        if key not in self._states:
+            self._states[key] = make()
+        return cast(S, self._states[key])
+
+    def compiled(self) -> None:
+        """Everything that a batch of conditions asked for has been bound: let go of what only made them share readers.
+
+        Trackers and states stay; who asks again gets new readers over them.
+        """
+        self._cache.clear()
 
     def derived(self, left: str, right: str, mode: str) -> str:
         """See View."""
@@ -355,13 +368,17 @@ class History:
         self, metrics: frozenset[str], update: Callable[[], None], forget: Callable[[], None] | None = None
     ) -> None:
         """See View."""
-        self.hooks.append(Hook(metrics, update, forget, self.owner))
-        self.epoch += 1
+        if not any(hook.update == update and hook.metrics == metrics for hook in self.hooks):
+            self.hooks.append(Hook(metrics, update, forget, self.owner))
+            self.epoch += 1
 
     def matching(self, patterns: Iterable[str]) -> Callable[[], tuple[str, ...]]:
         """See View."""
-        found = self._globs.setdefault(tuple(patterns), [])
-        self.epoch += 1
+        key = tuple(patterns)
+        if key not in self._globs:
+            self._globs[key] = []
+            self.epoch += 1
+        found = self._globs[key]
         return lambda: tuple(found)
 
     def settled(self) -> None:

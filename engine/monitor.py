@@ -211,9 +211,10 @@ class Monitor:
         row = Row(self._last if self._last is not None else 0, _NONE, now)
         alerts: list[Alert] = []
         for state in self._timed:
-            if state.check is not None and not state.skipped:
+            check = None if state.skipped or not state.declared else self._planner.compiled(state)
+            if check is not None:
                 try:
-                    event = state.advance(state.check(), -1 - self._ticks, row.step)
+                    event = state.advance(check(), -1 - self._ticks, row.step)
                     if event is not None:
                         alerts.append(self._transition(state, event, row))
                 except Exception as error:
@@ -299,12 +300,12 @@ class Monitor:
         self._last = None
         for state in self._states:
             state.reset()
-            state.check = None
+            state.check, state.declared = None, False
         self._judge_facts(0)
         self._plan_again()
 
     def _plan_again(self) -> None:
-        self._planner = Planner(self._history, self._states, STATED)
+        self._planner = Planner(self._history, self._states, STATED, self._switch_off)
         self._timed = [state for state in self._states if state.rule.when.timed]
 
     def _next_segment(self, step: int, time: float | None) -> list[Alert]:
@@ -349,13 +350,14 @@ class Monitor:
             if judgement.holds is False:
                 state.skipped = "config: " + ", ".join(f"{name} is {values.get(name)}" for name in judgement.violated)
                 self._closed += self._close_rule(state, "superseded", step)
-            elif not state.skipped and state.check is None:
-                self._bind(state)
+            elif not state.skipped and not state.declared:
+                self._declare(state)
+        self._history.compiled()
         self._history.epoch += 1
 
-    def _bind(self, state: RuleState) -> None:
+    def _declare(self, state: RuleState) -> None:
         try:
-            state.bind(self._history)
+            state.declare(self._history)
         except Exception as error:
             self._switch_off(state.rule.id, error)
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from rltriage.rules.conditions.base import Reader, View
 
-
 SPREADS = ("/std", "_std", "/min", "/max")
 """Ends of names that loggers give to a component's spread, which is no component."""
 
