@@ -168,7 +168,7 @@ def _reads(
 def _unless(when: Check, veto: Check) -> Check:
     """A veto that is known to hold makes the verdict unknown: it neither fires nor resolves."""
 
-    def vetoed() -> bool | None:
+    def vetoed(when: Check = when, veto: Check = veto) -> bool | None:
         holds = when()
         return None if holds and veto() else holds
 

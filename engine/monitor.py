@@ -147,8 +147,9 @@ class Monitor:
             good, bad = finite(metrics)
             self._history.meet(bad)
         plan = self._planner.plan(tuple(good), merged)
-        for owner, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
-            self._switch_off(owner, error)
+        for tracker, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
+            for rule_id in self._asking(tracker):
+                self._switch_off(rule_id, error)
         return plan, bad
 
     def _judge(self, plan: Plan, row: Row, alerts: list[Alert]) -> None:
@@ -448,6 +449,18 @@ class Monitor:
             update()
         except Exception as error:
             self._switch_off(rule, error)
+
+    def _asking(self, tracker: tuple[int, object]) -> list[str]:
+        """The rules that read a tracker."""
+        history, found = self._history, []
+        for state in self._states:
+            if state.declared and not state.skipped:
+                history.asked = set()
+                state.compile(history)
+                if tracker in history.asked:
+                    found.append(state.rule.id)
+        history.asked = None
+        return found
 
     def _switch_off(self, rule_id: str, error: Exception) -> None:
         """A condition failed: the rule is off for the rest of the run, and the run goes on."""
