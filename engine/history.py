@@ -22,6 +22,10 @@ REWINDABLE = 256
 """Rows over which a step back is undone; a run that goes back further keeps its oldest ones."""
 
 
+SETTLING = frozenset((8, 16, 32, 64, 128, 256))
+"""Rows at which starts are complete and first rows past, so that it pays to look again at what is still needed."""
+
+
 class Reference(Protocol):
     """Healthy ranges; `bounds` is None where there are none or the run's config does not match."""
 
@@ -125,6 +129,16 @@ class History:
         self._row = {}
         self._bad = {}
         self.strides.take(step, time, self.index, self._resumed_at())
+        if self.index in SETTLING:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Stop feeding trackers that have learnt all they can, and let plans drop rules that cannot hold any more."""
+        for series in self.series.values():
+            series.retire()
+        for pair in self.pairs.values():
+            pair.series.retire()
+        self.epoch += 1
 
     def take(
         self,

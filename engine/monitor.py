@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from types import MappingProxyType
@@ -157,10 +157,16 @@ class Monitor:
         history = self._history
         index, step = history.row_index(), row.step
         for hook in plan.hooks:
-            self._guarded(hook.owner, hook.update)
+            try:
+                hook.update()
+            except Exception as error:
+                self._switch_off(hook.owner, error)
         for series, hook in plan.doubtful_hooks:
             if observed(series, index):
-                self._guarded(hook.owner, hook.update)
+                try:
+                    hook.update()
+                except Exception as error:
+                    self._switch_off(hook.owner, error)
         for check, state in plan.rules:
             try:
                 holds = check()
@@ -443,12 +449,6 @@ class Monitor:
         return [] if alert is None else [replace(alert, state=state, step=step)]
 
     # Failures.
-
-    def _guarded(self, rule: str, update: Callable[[], None]) -> None:
-        try:
-            update()
-        except Exception as error:
-            self._switch_off(rule, error)
 
     def _asking(self, tracker: tuple[int, object]) -> list[str]:
         """The rules that read a tracker."""
