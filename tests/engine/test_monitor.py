@@ -267,6 +267,7 @@ class BrokenTracker(Broken):
         """Fails when x is 2."""
 
         reach = 0
+        done = False
 
         def push(self, value):
             """Take one observation."""
