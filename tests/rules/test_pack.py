@@ -1,4 +1,4 @@
-"""The shipped pack loads without a complaint, its rule tests pass, and each rule has one that fires and one that does not."""
+"""The shipped pack loads without a complaint and its rule tests pass; each rule has a firing and a silent one."""
 
 from functools import cache
 from pathlib import Path
