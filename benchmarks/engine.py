@@ -84,7 +84,7 @@ def synthetic_pack(size: int = 65) -> RulePack:
         before = Term(metric=metric, window=Window(10, skip=3), plus=Term(metric=metric, stat="noise", times=-8.0))
         conditions.append(All((Threshold(metric=metric, stat="now", below=best), Threshold(metric=metric, above=before))))
     conditions.append(Divergence(left="length_fail", right="length_pass", mode="ratio", factor=1.5))
-    conditions.append(Divergence(left="reward", right="pass_rate", by=Term(config="reward_max", times=0.2, default=0.2)))
+    conditions.append(Divergence(left="reward", right="pass_rate", by=Term(config="reward_max", times=0.2, default=1.0)))
     conditions.append(Nonfinite(ignored=("kl_*",)))
     return RulePack("synthetic", tuple(_rule(index, condition) for index, condition in enumerate(conditions[:size])))
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
 from rltriage.engine.report import EMPTY
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.gauges import Gauges

@@ -21,11 +21,42 @@ from typing import Any
 
 import rltriage
 
-CANONICAL = (
-    "reward pass_rate entropy approx_kl clip_frac ratio_max ratio_min ratio_mean grad_norm loss lr kl_ref zero_adv_frac "
-    "all_pass_frac all_fail_frac length length_pass length_fail length_max truncated_frac turns reads malformed submitted "
-    "logp_gap logp_gap_max probs_diff_mean adv_mean adv_min adv_max reward_std is_ratio_mean sampler_kl n_episodes"
-).split()
+CANONICAL = [
+    "reward",
+    "pass_rate",
+    "entropy",
+    "approx_kl",
+    "clip_frac",
+    "ratio_max",
+    "ratio_min",
+    "ratio_mean",
+    "grad_norm",
+    "loss",
+    "lr",
+    "kl_ref",
+    "zero_adv_frac",
+    "all_pass_frac",
+    "all_fail_frac",
+    "length",
+    "length_pass",
+    "length_fail",
+    "length_max",
+    "truncated_frac",
+    "turns",
+    "reads",
+    "malformed",
+    "submitted",
+    "logp_gap",
+    "logp_gap_max",
+    "probs_diff_mean",
+    "adv_mean",
+    "adv_min",
+    "adv_max",
+    "reward_std",
+    "is_ratio_mean",
+    "sampler_kl",
+    "n_episodes",
+]
 
 
 def row(step: int, names: list[str], noise: random.Random) -> dict[str, float]:

@@ -94,6 +94,7 @@ class History:
         self.series: dict[str, Series] = {}
         self.hooks: list[Hook] = []
         self.pairs: dict[str, Pair] = {}
+        self.names: set[str] = set()
         self.owner = ""
         self.private = ""
         self.epoch = 0
@@ -189,9 +190,12 @@ class History:
         self.hooks = [hook for hook in self.hooks if hook.owner != owner]
         self.epoch += 1
 
-    def seen(self) -> frozenset[str]:
-        """The followed metrics that have had an observation."""
-        return frozenset(name for name, series in self.series.items() if series.count)
+    def meet(self, names: Iterable[str]) -> None:
+        """Remember names that were logged, also without a finite value; other plans must look again at new ones."""
+        new = set(names) - self.names
+        if new:
+            self.names |= new
+            self.epoch += 1
 
     def capture(self, owner: str) -> None:
         """Remember the levels that `at_firing` readers of a rule compare with."""

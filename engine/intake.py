@@ -24,6 +24,7 @@ STEP_KEYS = (
 )
 TIME_KEYS = ("time", "timestamp", "_timestamp", "wall_time")
 _SUMMARY = frozenset(("train_runtime", "train_samples_per_second", "train_steps_per_second"))
+_CONFIGS = ("config", "args", "hparams", "hyperparameters")
 _UNDECIDED = 5
 _INFERRING = frozenset(("kl_ref", "ratio_max", "explained_variance", "value_loss"))
 _MISSING = object()
@@ -119,7 +120,7 @@ class Intake:
         plan = self._plans.get(tuple(values)) or self._plan(values)
         metrics = self._metrics(plan, values)
         if metrics is None:
-            values = flatten(values)
+            values = self._flat(values)
             plan = self._plans.get(tuple(values)) or self._plan(values)
             metrics = self._metrics(plan, values) or {}
         if plan.config and self.rows_seen == 0 and self._config_record(values):
@@ -145,6 +146,17 @@ class Intake:
     def resolution(self) -> dict[str, float]:
         """Smallest step between values, per metric, where every value so far was text with the same 2 to 8 decimals."""
         return {name: 10.0**-places for name, places in self._decimals.items() if places is not None and 1 < places < 9}
+
+    def _flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """A nested record, flat; a configuration that a logger repeats in every record (RLlib) is facts, not metrics."""
+        for key in _CONFIGS:
+            inner = values.get(key)
+            if isinstance(inner, Mapping):
+                values = {name: value for name, value in values.items() if name != key}
+                if not self._logged_config:
+                    self._logged_config = flatten(inner, ".")
+                    self._refresh()
+        return flatten(values)
 
     def _release(self, chosen: Profile) -> list[Row]:
         self._take(chosen)

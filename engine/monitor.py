@@ -116,6 +116,8 @@ class Monitor:
         plan, bad = self._read(metrics, merged)
         if plan.facts or self._may_infer or self._asked_again:
             alerts += self._learn(plan, metrics, row)
+            if plan.epoch != history.epoch:
+                plan = self._planner.plan(plan.names, merged)
         if self._partial():
             self.counters.partial += 1
         else:
@@ -143,6 +145,7 @@ class Monitor:
             plain = False
         if not plain:
             good, bad = finite(metrics)
+            self._history.meet(bad)
         plan = self._planner.plan(tuple(good), merged)
         for owner, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
             self._switch_off(owner, error)
@@ -255,7 +258,7 @@ class Monitor:
     def rules_skipped(self) -> dict[str, str]:
         """Rule -> why it could not have fired: a config fact rules it out, a metric was never logged, or it failed."""
         skipped = {}
-        seen = self._seen | self._history.seen()
+        seen = self._seen | self._history.names
         for state in self._states:
             why = state.skipped
             if not why:
@@ -307,7 +310,7 @@ class Monitor:
     def _next_segment(self, step: int, time: float | None) -> list[Alert]:
         """The run started over: histories restart, open alerts close."""
         alerts = self._close_all("superseded", step)
-        self._seen |= self._history.seen()
+        self._seen |= self._history.names
         self.segment += 1
         self.counters.segments += 1
         self._begin_segment()

@@ -26,6 +26,7 @@ class Plan:
     """
 
     epoch: int
+    names: tuple[str, ...]
     known: Known
     pairs: tuple[Pair, ...]
     hooks: tuple[Hook, ...]
@@ -59,9 +60,8 @@ class Planner:
         history = self._history
         known = tuple(history.follow(names))
         new, present = frozenset(names), frozenset(names) | merged
-        if any(not series.count for _, series in known):
-            history.epoch += 1  # a metric is seen for the first time: other plans must look again
-        seen = history.seen() | new
+        history.meet(names)
+        seen = frozenset(history.names)
         rules: list[tuple[Check, RuleState]] = []
         doubtful: list[tuple[tuple[Series, ...], Check, RuleState]] = []
         for state in self._states:
@@ -78,6 +78,7 @@ class Planner:
         hooks, doubtful_hooks = self._hooks(new, present, seen, bool(merged))
         return Plan(
             epoch=history.epoch,
+            names=names,
             known=known,
             pairs=tuple(history.pairs.values()),
             hooks=hooks,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rltriage.rules import schema
 from rltriage.rules.build import build_rule, merge_catalogue, plain_rule
+from rltriage.rules.catalogue import load_catalogue, plain_entry
 from rltriage.rules.crosscheck import check_ids, check_rule
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Catalogue, Problem, Rule, RulePack
@@ -54,22 +55,25 @@ def rule_hash(rule: Rule) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def dump_pack(pack: RulePack) -> dict[str, object]:
-    """A pack as plain data that loads again (JSON is YAML) to equal rules; extensions are resolved."""
-    return {"version": 1, "pack": pack.name, "rules": [plain_rule(rule) for rule in pack.rules]}
+def dump_pack(pack: RulePack, catalogue: Catalogue | None = None) -> dict[str, object]:
+    """A pack as plain data that loads again (JSON is YAML) to an equal one: extensions resolved, own entries included."""
+    shipped = catalogue or load_catalogue()
+    dumped: dict[str, object] = {"version": 1, "pack": pack.name}
+    for section in ("metrics", "faults", "first_tests"):
+        known, entries = getattr(shipped, section), getattr(pack.catalogue, section)
+        own = {name: plain_entry(entry) for name, entry in entries.items() if known.get(name) != entry}
+        dumped |= {section: own} if own else {}
+    return {**dumped, "rules": [plain_rule(rule) for rule in pack.rules]}
 
 
 def _load(packs: Sequence[str | Path], catalogue: Catalogue | None) -> tuple[RulePack, list[Problem]]:
-    if catalogue is None:
-        from rltriage.rules.catalogue import load_catalogue
-
-        catalogue = load_catalogue()
+    catalogue = catalogue or load_catalogue()
     files = _Files()
     for pack in packs:
         files.add(pack)
     definitions = schema.pack_schema()["$defs"]
     for node in files.raw.values():
-        files.problems += validate(node.rule, schema.rule_schema(), f"the rule `{node.id}`", definitions)
+        files.problems += validate(node.rule, definitions["rule"], f"the rule `{node.id}`", definitions)
     broken = {(p.mark.path, p.mark.line, p.mark.column) for p in files.problems}
     merged = merge_catalogue(catalogue, files.packs, files.problems)
     rules = []
@@ -207,7 +211,8 @@ class _Files:
     def add_rule(self, rule: Node, pack: str) -> None:
         identity = rule.get("id")
         if identity is None or not isinstance(identity.value, str):
-            self.problems += validate(rule, schema.rule_schema(), "the rule", schema.pack_schema()["$defs"])
+            definitions = schema.pack_schema()["$defs"]
+            self.problems += validate(rule, definitions["rule"], "the rule", definitions)
             return
         first = self.raw.get(identity.value)
         if first is None:

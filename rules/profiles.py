@@ -24,6 +24,7 @@ from importlib import resources
 from typing import Any
 
 import yaml
+
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Mark, Problem
 
@@ -46,6 +47,7 @@ KINDS = ("approx_kl_kind", "kl_ref_kind", "sampler_kl_kind", "entropy_kind", "le
 _FOLD = re.compile(r"[^a-z0-9/@]+")
 REDUCERS = ("first", "mean", "max", "min", "sum")
 THRESHOLD = 2.0
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe subset, ten times faster where libyaml is there
 _METRIC_KEYS = {"from", "scale", "negate", "one_minus", "divide_by", "none", "reduce", "beside", "keep"}
 _CONFIG_KEYS = {"key", "product", "divide_by", "present", "const", "lookup", "values", "all"}
 _PROFILE_KEYS = {
@@ -169,7 +171,7 @@ def parse_profile(text: str, path: str, problems: list[Problem]) -> list[Profile
     """The profile of one file and its variants; what is wrong is appended to `problems`, one entry each."""
     reader = _Reader(path, problems)
     try:
-        data = yaml.safe_load(text)
+        data = yaml.load(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = Mark(path, mark.line + 1, mark.column + 1) if mark else Mark(path, 1, 1)

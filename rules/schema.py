@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import typing
 from functools import cache
 from typing import Any, Literal
@@ -60,6 +59,7 @@ def _whole(description: str, minimum: int) -> Schema:
     return {"type": "integer", "minimum": minimum, "description": description}
 
 
+@cache
 def _choice(name: str) -> list[str]:
     return list(typing.get_args(typing.get_type_hints(Rule, localns={"Condition": Condition})[name]))
 
@@ -93,7 +93,10 @@ def rule_schema() -> Schema:
             "description": "critical pages somebody, warning is read today, info is kept",
         },
         "requires": requires_schema(),
-        "when": {**condition, "description": "the condition that is wrong"},
+        "when": {
+            **condition,
+            "description": "the condition that is wrong: one kind, such as threshold: {metric: logp_gap, above: 0.05}",
+        },
         "unless": {**condition, "description": "blocks the rule while it is known to hold"},
         "for": _whole("observations the condition must hold before the alert fires", 1),
         "keep_firing_for": _whole("observations it must not hold before the alert resolves", 0),
@@ -325,8 +328,3 @@ def pack_schema() -> Schema:
             **condition_schemas(),
         },
     }
-
-
-def render() -> str:
-    """The text of `rules/rules.schema.json` (`rltriage rules schema`)."""
-    return json.dumps(pack_schema(), indent=1, ensure_ascii=False) + "\n"

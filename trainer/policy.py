@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from rltriage.trainer.gym import VOCABULARY
 from torch import Tensor, nn
+
+from rltriage.trainer.gym import VOCABULARY
 
 WIDTH, LAYERS, HEADS = 64, 3, 4
 HEAD_DIM = WIDTH // HEADS

@@ -6,6 +6,8 @@ import copy
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from rltriage.trainer.config import TrainConfig
 from rltriage.trainer.faults import faulty_config
 from rltriage.trainer.gym import PAD, make_tasks
@@ -22,7 +24,6 @@ from rltriage.trainer.loop import (
 )
 from rltriage.trainer.policy import Policy, load_base
 from rltriage.trainer.sampling import Batch, sample_groups
-from torch import Tensor
 
 PROBE_SEED = 1
 CHECKED = TrainConfig(kl_coef=0.1)  # the chapter's: with a KL term, so that the reference is checked too

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from rltriage.trainer.config import TrainConfig
 from rltriage.trainer.gym import MAX_CALL, PAD, Episode, Owner, Task
 from rltriage.trainer.policy import Cache, Policy
-from torch import Tensor
 
 LONGEST_ANSWER = 6  # <obs> line v0 expected v1 </obs>
 

@@ -13,6 +13,7 @@ from rltriage.engine.rows import Record
 from rltriage.engine.sources.base import SourceStats, flatten, to_float, to_step
 from rltriage.engine.sources.console import is_metric_name
 
+MAX_TEXT = 1 << 16
 _OPEN = re.compile(r"\{\s*['\"]")
 _AXIS = re.compile(r"\b(?:step|rollout|iteration|iter|eval)\s*[:#]?\s*(\d+)\s*:?\s*$", re.IGNORECASE)
 _PAIRED = re.compile(r"[A-Za-z]\w*\s*[:=]\s*[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?[\s,;|].*[A-Za-z]\w*\s*[:=]\s*$")
@@ -21,15 +22,37 @@ _BARE = re.compile(r"(?<=[:\s,\[(])([+-]?)(nan|inf|NaN|Infinity)\b(?!['\"])")
 
 
 class DictLines:
-    """A line format: every `{'name': number, ...}` in a line is one record."""
+    """A line format: every `{'name': number, ...}` is one record, pretty-printed over several lines too (SkyRL)."""
 
     def __init__(self, stats: SourceStats) -> None:
         self._stats = stats
+        self._open = ""
+        self._title = ""
 
     def feed(self, number: int, line: str) -> Iterable[Record] | None:
+        if self._open:
+            return self._go_on(number, line)
         start = _OPEN.search(line)
         if start is None:
+            self._title = line[-80:]
             return None
+        if line.rstrip().endswith(",") and closing(line[start.start() :]) < 0:
+            self._open = (self._title + " " if not line[: start.start()].strip() else "") + line
+            return ()
+        return self._record(number, line, start)
+
+    def _go_on(self, number: int, line: str) -> Iterable[Record]:
+        text, self._open = f"{self._open}\n{line}", ""
+        start = _OPEN.search(text)
+        if start is not None and closing(text[start.start() :]) > 0:
+            return self._record(number, text, start) or ()
+        if len(text) > MAX_TEXT or not line.rstrip().endswith(","):
+            self._stats.refuse(number, "a dict over several lines that never closes")
+        else:
+            self._open = text
+        return ()
+
+    def _record(self, number: int, line: str, start: re.Match[str]) -> Iterable[Record] | None:
         if _PAIRED.search(line[: start.start()]):
             return None
         text = line[start.start() :]
@@ -50,7 +73,7 @@ class DictLines:
         return ()
 
     def reset(self) -> None:
-        return None
+        self._open, self._title = "", ""
 
 
 def parse_dict(text: str) -> dict[str, Any] | None:

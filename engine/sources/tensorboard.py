@@ -46,19 +46,23 @@ class TensorBoardSource:
         self.name = path
         self.stats = SourceStats()
         self.config: Mapping[str, Any] = {}
-        self._runs = [_Run(run or None, list(paths)) for run, paths in files.items()]
+        self._runs = {run: _Run(run or None, list(paths)) for run, paths in files.items()}
 
     def records(self) -> Iterator[Record]:
         """Every step of every run, the last one included."""
-        for run in self._runs:
+        for run in self._runs.values():
             yield from self._count(run.new())
             yield from self._count(run.rest())
 
     def poll(self) -> list[Record]:
+        """What is new, in files and folders that have come since too; these are looked for whenever nothing else is new."""
         found: list[Record] = []
-        for run in self._runs:
+        for run in self._runs.values():
             new = list(run.new())
             found += self._count(new or run.rest())
+        if not found and os.path.isdir(self.name):
+            for name, paths in find_event_files(self.name).items():
+                self._runs.setdefault(name, _Run(name or None, [])).add(paths)
         return found
 
     def close(self) -> None:
@@ -75,14 +79,21 @@ class _Run:
 
     def __init__(self, name: str | None, paths: list[str]) -> None:
         self._name = name
-        self._loaders = [_loader(path) for path in paths]
+        self._loaders: dict[str, Any] = {}
+        self.add(paths)
         self._values: dict[str, float] = {}
         self._step: int | None = None
         self._time: float | None = None
 
+    def add(self, paths: list[str]) -> None:
+        """Read these files too, after those there are."""
+        for path in paths:
+            if path not in self._loaders:
+                self._loaders[path] = _loader(path)
+
     def new(self) -> Iterator[Record]:
         """The records of all steps that are over."""
-        for loader in self._loaders:
+        for loader in self._loaders.values():
             for step, time, values in _scalars(loader):
                 if step != self._step:
                     yield from self.rest()

@@ -52,7 +52,7 @@ def command(
     if explained and explained not in {rule.id for rule in pack.rules}:
         raise click.UsageError(f"no rule '{explained}'; `rltriage rules list` shows them all")
     # Every source is opened before the first is evaluated: a misspelt second path must not cost the first one's output.
-    opened = [open_source(source) for source in sources]
+    opened = [open_source(find_run(source)) for source in sources]
     outcome, printer = Outcome(), _printer(as_json, catalogue)
     sinks = (outcome,) if explained else (outcome, printer)
     after_row = _explainer(explained) if explained else None
@@ -62,6 +62,12 @@ def command(
         ):
             printer.summary(replayed)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
+
+
+def find_run(source: str) -> str:
+    """A path as it is; the id of a run under `runs/`, as alerts print it, as that run's directory."""
+    directory = Path("runs", source)
+    return str(directory) if not Path(source).exists() and directory.is_dir() else source
 
 
 def run_ids(sources: tuple[str, ...]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from rltriage.engine.feed import Feed, run_ids
 from rltriage.engine.intake import Intake, decide, find_profile
 from rltriage.engine.rows import Record, Row
@@ -272,3 +273,17 @@ def test_real_logs() -> None:
         assert (intake.run.profile, len(rows) + summaries) == expected, entry["file"]
         assert feed.source.stats.bad == 0, entry["file"]
         assert {"reward", "loss", "pass_rate"} & set(intake.mapped), entry["file"]
+
+
+def test_a_configuration_in_every_record_is_facts() -> None:
+    """RLlib repeats its configuration in each result: it gives facts that the log holds and no metrics."""
+    record = {
+        "training_iteration": 3,
+        "env_runners": {"episode_return_mean": 1.5},
+        "learners": {"default_policy": {"entropy": 0.5, "mean_kl_loss": 0.25}},
+        "config": {"clip_param": 0.3, "env": {"size": 4}},
+    }
+    intake, rows = read([record, record])
+    assert rows[0] == Row(3, {"reward": 1.5, "entropy": 0.5, "approx_kl": 0.25})
+    assert (intake.run.profile, intake.run.facts["clip_eps"].value) == ("rllib", 0.3)
+    assert intake.run.facts["clip_eps"].provenance == "logged"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from rltriage.engine.report import Alert, Suspect
 from rltriage.exporters.gauges import Gauges
 from rltriage.rules.model import Catalogue, FirstTest, MetricInfo

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+
 from rltriage.engine.report import EMPTY, Incident, StepReport, Suspect
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.gauges import Gauges

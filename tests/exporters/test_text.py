@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+
 from rltriage.engine.report import Incident
 from rltriage.exporters.text import alert_rich, alert_text, incident_rich, incident_text, percent
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rltriage.engine.rows import Record
 from rltriage.engine.sources import open_source
 from rltriage.engine.sources.base import SourceStats, flatten, to_float, to_step
@@ -275,3 +276,20 @@ def test_worker_prefixes_only() -> None:
     """A parenthesis that is no worker prefix stays."""
     assert clean("(WorkerDict pid=12) x: 1") == "x: 1"
     assert clean("(reward) x: 1") == "(reward) x: 1"
+
+
+def test_a_dict_over_several_lines() -> None:
+    """SkyRL's pretty-printed dict is one record with the step of its title line; one that never closes is counted."""
+    stats = SourceStats()
+    console = Console(stats)
+    lines = [
+        "Step 12: ",
+        "{'reward/avg_raw_reward': '0.2500',",
+        " 'policy/policy_entropy': '0.5000'}",
+        "",
+        "{'a': 1,",
+        "no",
+    ]
+    found = [record for number, line in enumerate(lines) for record in console.feed(number, line) or ()]
+    assert found == [Record({"reward/avg_raw_reward": "0.2500", "policy/policy_entropy": "0.5000"}, step=12)]
+    assert stats.bad == 1

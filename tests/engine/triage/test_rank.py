@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from rltriage.engine.rows import Fact
 from rltriage.engine.triage.decode import Decoding
 from rltriage.engine.triage.rank import rank

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from rltriage.trainer.hooks.ranks import any_rank_wants, is_rank_zero
 
 
