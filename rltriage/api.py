@@ -336,7 +336,7 @@ def openrlhf_logger(**options: Unpack[WatchOptions]) -> None:
 
 
 def _driver(name: str, options: WatchOptions) -> Watch:
-    """The run of a framework that logs from one process only, whatever rank its launcher gave that; an explicit name wins."""
+    """The run of a framework that logs from one process only, whatever rank that has; an explicit name wins."""
     named = options.copy()
     named["name"] = options.get("name") or name
     return Watch(named, True)
