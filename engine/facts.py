@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rltriage.engine.rows import Fact, Provenance
@@ -49,24 +49,13 @@ def fixed(profile: Profile) -> dict[str, Fact]:
     return {name: Fact(value, "inferred", f"profile {profile.name}") for name, value in profile.facts.items()}
 
 
-def infer(metrics: Mapping[str, float], known: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Facts that one row proves and that are not known yet.
+def infer(names: Iterable[str]) -> dict[str, Fact]:
+    """What the names of a run's metrics prove: a logged explained variance or value loss means that there is a critic.
 
-    `kl_computed` (a nonzero KL to the reference), `multi_update` (a ratio other than 1 between updates of one batch) and
-    `has_critic` (a logged explained variance or value loss). Bounds only: they never stand for a number that was not seen.
+    What values prove is the monitor's matter, which sees the rows of every source.
     """
-    proven: dict[str, Fact] = {}
-    kl = metrics.get("kl_ref")
-    if "kl_computed" not in known and kl is not None and math.isfinite(kl) and kl != 0:
-        proven["kl_computed"] = Fact(True, "inferred", "kl_ref is not 0")
-    ratio = metrics.get("ratio_max")
-    if "multi_update" not in known and ratio is not None and math.isfinite(ratio) and ratio != 1:
-        proven["multi_update"] = Fact(True, "inferred", "ratio_max is not 1")
-    if "has_critic" not in known:
-        seen = [name for name in ("explained_variance", "value_loss") if name in metrics]
-        if seen:
-            proven["has_critic"] = Fact(True, "inferred", f"{seen[0]} is logged")
-    return proven
+    seen = [name for name in ("explained_variance", "value_loss") if name in names]
+    return {"has_critic": Fact(True, "inferred", f"{seen[0]} is logged")} if seen else {}
 
 
 class _Lookup:

@@ -10,7 +10,7 @@ from rltriage.engine.facts import config_value, fixed, infer, merge, resolve
 from rltriage.engine.rows import Fact, Record, Row, Run
 from rltriage.engine.sources.base import flatten, to_float, to_step
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.profiles import THRESHOLD, MetricSource, Profile, is_pattern, load_profiles, match
+from rltriage.rules.profiles import THRESHOLD, MetricSource, Profile, is_pattern, load_profile, load_profiles, match
 
 STEP_KEYS = (
     "step",
@@ -26,7 +26,6 @@ TIME_KEYS = ("time", "timestamp", "_timestamp", "wall_time")
 _SUMMARY = frozenset(("train_runtime", "train_samples_per_second", "train_steps_per_second"))
 _CONFIGS = ("config", "args", "hparams", "hyperparameters")
 _UNDECIDED = 5
-_INFERRING = frozenset(("kl_ref", "ratio_max", "explained_variance", "value_loss"))
 _MISSING = object()
 
 Entry = tuple[str, str, Callable[[float, Mapping[str, Any]], float | None] | None]
@@ -52,7 +51,6 @@ class Plan(NamedTuple):
     unmapped: tuple[str, ...]
     summary: bool
     config: bool
-    infers: bool
 
 
 class Intake:
@@ -131,9 +129,6 @@ class Intake:
             self._log_facts(plan, values)
         if not metrics:
             return self._skip("record without metrics")
-        if plan.infers and (proven := infer(metrics, self.run.facts)):
-            self._inferred.update(proven)
-            self._refresh()
         if self._nulls_are_nan:
             self._recent.update(metrics)
         step = self._step(record, plan, values)
@@ -283,6 +278,9 @@ class Intake:
                 self.mapped.setdefault(name, key)
         for group in plan.groups:
             self.mapped.setdefault(group.name, " + ".join(group.natives))
+        if "has_critic" not in self.run.facts and (proven := infer([entry[1] for entry in plan.entries])):
+            self._inferred.update(proven)
+            self._refresh()
         self.unmapped += [key for key in plan.unmapped if key not in self.unmapped]
         if len(self._plans) < 1000:
             self._plans[tuple(values)] = plan
@@ -330,7 +328,6 @@ class _Planner:
             tuple(rest),
             summary=not _SUMMARY.isdisjoint(keys),
             config=step is None and not (mapped - {"lr", "loss", "truncated_frac", "clip_frac"}),
-            infers=not _INFERRING.isdisjoint(mapped | set(rest)),
         )
 
     def _map(self, name: str, sources: tuple[MetricSource, ...], entries: list[Entry], groups: list[Group]) -> None:
@@ -425,10 +422,12 @@ class _Copies:
 
 
 def find_profile(name: str) -> Profile:
-    """A profile by name; RltriageError that lists the names there are."""
+    """A profile by name, or one of the user's own by its file; RltriageError that lists the names there are."""
     profiles = load_profiles()
+    if name not in profiles and name.endswith((".yaml", ".yml")):
+        return load_profile(name)
     if name not in profiles:
-        raise RltriageError(f"no profile {name!r}; choose one of {', '.join(profiles)}, or auto")
+        raise RltriageError(f"no profile {name!r}; choose one of {', '.join(profiles)}, auto, or a file of your own")
     return profiles[name]
 
 

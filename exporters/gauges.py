@@ -37,6 +37,7 @@ class Gauges:
     `metrics` is the catalogue's; rules given in `rules` are shown at 0 before they first fire. Series of an ended run
     stay for `linger` seconds. At most `max_runs` runs and `max_extra` unmapped names are held; what is refused is counted.
     `publish` and `end` never raise. `clock` gives the arrival time of rows that carry none, and the age of ended runs.
+    `more` gives samples of whoever embeds the gauges; it is asked at every scrape.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class Gauges:
         max_runs: int = 2000,
         max_extra: int = 500,
         clock: Callable[[], float] = time.time,
+        more: Callable[[], list[Sample]] = list,
     ) -> None:
         self._names = Names(metrics, max_extra)
         self._quiet = Snapshot(Alerts.quiet(rules))
         self._linger = linger
         self._max_runs = max_runs
         self._clock = clock
+        self._more = more
         self._entries: dict[str, Entry] = {}
         self._admission = threading.Lock()
         self._rendering = threading.Lock()
@@ -62,6 +65,7 @@ class Gauges:
         self._change = 0
         self._cache: dict[tuple[bool, bool], bytes] = {}
         self._cached_change = -1
+        self._cached_more: list[Sample] = []
         self._failures = 0
         self._runs_refused = 0
 
@@ -98,10 +102,10 @@ class Gauges:
         """The exposition: text 0.0.4 or OpenMetrics 1.0.0, plain or gzip level 1; cached until something changes."""
         with self._rendering:
             self._forget_ended()
-            change = self._change
-            if change != self._cached_change:
+            change, more = self._change, self._more()
+            if change != self._cached_change or more != self._cached_more:
                 self._cache.clear()
-                self._cached_change = change
+                self._cached_change, self._cached_more = change, more
             body = self._cache.get((openmetrics, False))
             if body is None:
                 body = self._cache[openmetrics, False] = exposition.document(self._blocks(), openmetrics)
@@ -177,7 +181,9 @@ class Gauges:
             Series(DROPPED, (("reason", "run"),)): self._runs_refused,
             Series(BUILD, (("version", _version()),)): 1,
         }
-        return Columns(list(own), [float(value) for value in own.values()])
+        more = self._more()
+        series, values = [*own, *(one for one, _ in more)], [*own.values(), *(value for _, value in more)]
+        return Columns(series, [float(value) for value in values])
 
 
 @functools.cache

@@ -21,18 +21,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rltriage.rules.errors import RulePackError
-from rltriage.rules.model import Mark, Problem
+from rltriage.rules.facts import CONFIG_FACTS
+from rltriage.rules.model import Problem
+from rltriage.rules.yamlmarks import Node, parse, read
 
-FACTS = (
-    *("algorithm", "kl_coef", "updates_per_batch", "epochs", "minibatches", "loss_mode", "temperature", "top_p", "top_k"),
-    *("precision", "has_critic", "group_size", "reward_max", "reward_weights", "max_length", "lr", "warmup_steps"),
-    *("weight_decay", "entropy_coef", "clip_eps", "steps", "async_lag", "resumed_at", "old_logp_source"),
-)
+FACTS = tuple(CONFIG_FACTS)
 METRICS = (
     *("reward", "reward_std", "pass_rate", "eval_pass", "eval_n", "entropy", "approx_kl", "approx_kl_max", "kl_ref"),
     *("sampler_kl", "clip_frac", "ratio_mean", "ratio_max", "ratio_min", "ratio_first_max", "is_ratio_mean"),
@@ -47,9 +44,10 @@ KINDS = ("approx_kl_kind", "kl_ref_kind", "sampler_kl_kind", "entropy_kind", "le
 _FOLD = re.compile(r"[^a-z0-9/@]+")
 REDUCERS = ("first", "mean", "max", "min", "sum")
 THRESHOLD = 2.0
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe subset, ten times faster where libyaml is there
 _METRIC_KEYS = {"from", "scale", "negate", "one_minus", "divide_by", "none", "reduce", "beside", "keep"}
 _CONFIG_KEYS = {"key", "product", "divide_by", "present", "const", "lookup", "values", "all"}
+_MAPPINGS = ("detect", "metrics", "config", "logged", "facts")
+_LISTS = ("strip", "step_keys", "not_logged", "notes")
 _PROFILE_KEYS = {
     *("profile", "title", "read_from", "detect", "strip", "step_keys", "nulls", "metrics", "config", "logged", "facts"),
     *("not_logged", "notes", "variants", "fold"),
@@ -167,24 +165,36 @@ def _load() -> dict[str, Profile]:
     return profiles
 
 
+def load_profile(path: str | Path) -> Profile:
+    """A profile of the user's own; RulePackError with every mistake and its place, unreadable files included."""
+    root, problems = read(Path(path))
+    found = _profiles(root, problems) if root is not None else []
+    if problems:
+        raise RulePackError(problems)
+    return found[0]
+
+
 def parse_profile(text: str, path: str, problems: list[Problem]) -> list[Profile]:
-    """The profile of one file and its variants; what is wrong is appended to `problems`, one entry each."""
-    reader = _Reader(path, problems)
-    try:
-        data = yaml.load(text, Loader=_LOADER)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = Mark(path, mark.line + 1, mark.column + 1) if mark else Mark(path, 1, 1)
-        problems.append(Problem(place, "profile-yaml", f"not YAML: {getattr(error, 'problem', error)}"))
-        return []
+    """The profile of one file and its variants; what is wrong is appended to `problems`, each with its place."""
+    root, found = parse(text, path)
+    problems += found
+    return [] if root is None else _profiles(root, problems)
+
+
+def _profiles(root: Node, problems: list[Problem]) -> list[Profile]:
+    data = root.plain()
     if not isinstance(data, dict) or not isinstance(data.get("profile"), str):
-        reader.problem("a profile is a mapping with `profile: NAME`")
+        problems.append(root.problem("profile", "a profile is a mapping with `profile: NAME`"))
         return []
+    reader = _Reader(root, problems)
     variants = data.pop("variants", {})
-    base = reader.profile(data, data["profile"])
-    found = [base]
+    if not isinstance(variants, dict) or not all(isinstance(overlay, dict) for overlay in variants.values()):
+        problems.append(root.key("variants").problem("profile", "variants must map names to mappings"))
+        variants = {}
+    found = [reader.profile(data, data["profile"])]
     for name, overlay in variants.items():
-        found.append(reader.profile(_lay_over(data, overlay or {}), f"{data['profile']}/{name}"))
+        reader.variant = name
+        found.append(reader.profile(_lay_over(data, overlay), f"{data['profile']}/{name}"))
     return found
 
 
@@ -202,28 +212,40 @@ def _lay_over(data: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, 
 
 
 class _Reader:
-    """Turns the plain data of one file into a Profile, collecting problems."""
+    """Turns the plain data of one file into profiles, collecting problems at their places."""
 
-    def __init__(self, path: str, problems: list[Problem]) -> None:
-        self._path = path
+    def __init__(self, root: Node, problems: list[Problem]) -> None:
+        self._root = root
         self._problems = problems
+        self.variant: str | None = None
 
-    def problem(self, message: str, hint: str = "") -> None:
-        self._problems.append(Problem(Mark(self._path, 1, 1), "profile", message, hint))
+    def problem(self, message: str, hint: str, *path: str) -> None:
+        """A problem at the key where `path` ends, in the variant that is being read or else in the profile; told once."""
+        node = self._root.at("variants", self.variant) if self.variant is not None else self._root
+        if self.variant is None or node.at(*path[:-1]).key(path[-1]) is node.at(*path[:-1]):
+            node = self._root
+        place = node.at(*path[:-1]).key(path[-1])
+        if all(place.mark != problem.mark for problem in self._problems):
+            self._problems.append(place.problem("profile", message, hint))
 
     def profile(self, data: Mapping[str, Any], name: str) -> Profile:
-        self._known(data, _PROFILE_KEYS, name)
-        unknown = [fact for part in ("config", "logged") for fact in data.get(part, {}) if fact not in (*FACTS, *KINDS)]
-        for metric in (*data.get("metrics", {}), *data.get("not_logged", ())):
+        self._known(data, _PROFILE_KEYS)
+        data = {key: value for key, value in data.items() if self._shaped(key, value)}
+        for metric in data.get("metrics", {}):
             if metric not in METRICS:
-                self.problem(f"{name}: {metric!r} is no canonical metric", f"one of {', '.join(METRICS)}")
-        for fact in unknown:
-            self.problem(f"{name}: {fact!r} is no config fact", f"one of {', '.join(FACTS)}")
+                self.problem(f"{metric!r} is no canonical metric", f"one of {', '.join(METRICS)}", "metrics", metric)
+        for metric in data.get("not_logged", ()):
+            if metric not in METRICS:
+                self.problem(f"{metric!r} is no canonical metric", f"one of {', '.join(METRICS)}", "not_logged")
+        for part in ("config", "logged", "facts"):
+            for fact in data.get(part, {}):
+                if fact not in FACTS and fact not in KINDS:
+                    self.problem(f"{fact!r} is no config fact", f"one of {', '.join(FACTS)}", part, fact)
         return Profile(
             name=name,
             title=data.get("title", name),
             read_from=data.get("read_from", ""),
-            detect={key: float(weight) for key, weight in data.get("detect", {}).items()},
+            detect={key: self._number(weight, 0.0, "detect", key) for key, weight in data.get("detect", {}).items()},
             strip=tuple(data.get("strip", ())),
             step_keys=tuple(data.get("step_keys", ())),
             nulls=data.get("nulls", "absent"),
@@ -236,10 +258,26 @@ class _Reader:
             notes=tuple(data.get("notes", ())),
         )
 
-    def _known(self, data: Mapping[str, Any], keys: set[str], where: str) -> None:
+    def _shaped(self, key: str, value: Any) -> bool:
+        """Whether a section is a mapping or a list as it must be."""
+        if key in _MAPPINGS and not isinstance(value, dict):
+            self.problem(f"{key} must be a mapping", "", key)
+            return False
+        if key in _LISTS and not isinstance(value, list):
+            self.problem(f"{key} must be a list", "", key)
+            return False
+        return True
+
+    def _number(self, value: Any, default: float, *path: str) -> float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+        self.problem(f"{value!r} is no number", "", *path)
+        return default
+
+    def _known(self, data: Mapping[str, Any], keys: set[str], *path: str) -> None:
         for key in data:
             if key not in keys:
-                self.problem(f"{where}: unknown key {key!r}", f"one of {', '.join(sorted(keys))}")
+                self.problem(f"unknown key {key!r}", f"one of {', '.join(sorted(keys))}", *path, key)
 
     def _metric(self, metric: str, value: Any) -> tuple[MetricSource, ...]:
         sources = []
@@ -248,21 +286,21 @@ class _Reader:
                 sources.append(MetricSource(item))
                 continue
             if not isinstance(item, dict) or not isinstance(item.get("from"), str):
-                self.problem(f"{metric}: write a native name or a mapping with `from: NAME`")
+                self.problem(f"{metric} needs a native name or a mapping with `from: NAME`", "", "metrics", metric)
                 continue
-            self._known(item, _METRIC_KEYS, metric)
+            self._known(item, _METRIC_KEYS, "metrics", metric)
             reduce = item.get("reduce", "first")
             if reduce not in REDUCERS:
-                self.problem(f"{metric}: cannot reduce by {reduce!r}", f"one of {', '.join(REDUCERS)}")
+                self.problem(f"cannot reduce by {reduce!r}", f"one of {', '.join(REDUCERS)}", "metrics", metric, "reduce")
                 reduce = "first"
             sources.append(
                 MetricSource(
                     native=item["from"],
-                    scale=float(item.get("scale", 1.0)),
+                    scale=self._number(item.get("scale", 1.0), 1.0, "metrics", metric, "scale"),
                     negate=bool(item.get("negate", False)),
                     one_minus=bool(item.get("one_minus", False)),
                     divide_by=item.get("divide_by"),
-                    none=tuple(float(x) for x in _listed(item["none"])) if "none" in item else (),
+                    none=tuple(self._number(x, 0.0, "metrics", metric, "none") for x in _listed(item.get("none", []))),
                     reduce=reduce,
                     beside=item.get("beside"),
                     keep=bool(item.get("keep", False)),
@@ -277,9 +315,9 @@ class _Reader:
                 sources.append(ConfigSource(product=(item,)))
                 continue
             if not isinstance(item, dict):
-                self.problem(f"{fact}: write a config key or a mapping such as {{product: [a, b]}}")
+                self.problem(f"{fact} needs a config key or a mapping such as {{product: [a, b]}}", "", "config", fact)
                 continue
-            self._known(item, _CONFIG_KEYS, fact)
+            self._known(item, _CONFIG_KEYS, "config", fact)
             sources.append(
                 ConfigSource(
                     product=tuple(_listed(item.get("product", item.get("key", [])))),
@@ -288,7 +326,7 @@ class _Reader:
                     present=item.get("present"),
                     const=item.get("const"),
                     lookup=item.get("lookup"),
-                    values={_word(key): answer for key, answer in item.get("values", {}).items()},
+                    values=item.get("values", {}),
                 )
             )
         return tuple(sources)
@@ -296,8 +334,3 @@ class _Reader:
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def _word(value: Any) -> str:
-    """A config value as lookups spell it: text, `true`, `false`, `null`."""
-    return str(value).lower() if isinstance(value, bool) else ("null" if value is None else str(value))

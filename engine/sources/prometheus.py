@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 from urllib.error import URLError
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -12,6 +13,7 @@ from urllib.request import Request, urlopen
 
 from rltriage.engine.rows import Record
 from rltriage.engine.sources.base import SourceStats
+from rltriage.rules.catalogue import load_catalogue
 from rltriage.rules.errors import SourceError
 
 Sample = tuple[str, Mapping[str, str], float]
@@ -24,6 +26,8 @@ STEP_NAMES = (
 RUN_LABELS = ("run", "experiment_name", "run_id", "run_name")
 _SPLITTING = frozenset(("outcome", "le", "quantile", "check", "rule", "fault", "severity", "first_test", "state"))
 _PLUMBING = frozenset(("job", "instance", "__name__"))
+_OURS = "rltriage_"
+_EXTRA = "rltriage_extra_"
 _NO_SERVER = "not a Prometheus server; give the address of its API or of a /metrics page"
 _NOT_METRICS = ("go_", "python_", "process_", "scrape_", "up", "promhttp_")
 
@@ -202,9 +206,34 @@ def _by_run(samples: Iterable[Sample]) -> dict[str | None, dict[str, float]]:
         if run is None:
             rest = {key: text for key, text in sorted(labels.items()) if key not in _PLUMBING | _SPLITTING}
             run = ",".join(f"{key}={text}" for key, text in rest.items()) or None
-        split = ",".join(f'{key}="{text}"' for key, text in sorted(labels.items()) if key in _SPLITTING)
-        runs.setdefault(run, {})[f"{name}{{{split}}}" if split else name] = value
+        split = tuple((key, text) for key, text in sorted(labels.items()) if key in _SPLITTING)
+        known = _canonical(name, split) if name.startswith(_OURS) else _spelled(name, split)
+        if known is not None:
+            runs.setdefault(run, {})[known] = value
     return runs
+
+
+def _spelled(name: str, split: tuple[tuple[str, str], ...]) -> str:
+    inner = ",".join(f'{key}="{text}"' for key, text in split)
+    return f"{name}{{{inner}}}" if inner else name
+
+
+def _canonical(name: str, split: tuple[tuple[str, str], ...]) -> str | None:
+    """The metric behind a gauge of our own exporter; None for what tells of alerts, runs and the exporter itself."""
+    if name in STEP_NAMES:
+        return name
+    if name.startswith(_EXTRA):
+        return name[len(_EXTRA) :]
+    for check in (text for key, text in split if key == "check"):
+        placed = _own_gauges().get((name, (("check", "<id>"),)))
+        return None if placed is None else placed.replace("<id>", check)
+    return _own_gauges().get((name, split))
+
+
+@cache
+def _own_gauges() -> dict[tuple[str, tuple[tuple[str, str], ...]], str]:
+    metrics = load_catalogue().metrics.values()
+    return {(metric.prometheus, tuple(sorted(metric.labels.items()))): metric.name for metric in metrics}
 
 
 def _step(values: Mapping[str, float]) -> int | None:

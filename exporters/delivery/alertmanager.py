@@ -6,7 +6,7 @@ alert is alone; posting the good ones again is harmless, because an alert is its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,10 +38,7 @@ class Alertmanager:
 
     def send(self, messages: Sequence[Message], now: float) -> Outcome:
         alerts = [self.alert(message, now) for message in messages]
-        outcomes = [
-            send_halving(lambda part, to=poster: to.post([alerts[index] for index in part]), range(len(alerts)))
-            for poster in self._posters
-        ]
+        outcomes = [_send_to(poster, alerts) for poster in self._posters]
         accepted = frozenset().union(*(outcome.accepted for outcome in outcomes))
         refused = {index: text for outcome in outcomes for index, text in outcome.refused.items() if index not in accepted}
         problems = [outcome.problem for outcome in outcomes if outcome.problem]
@@ -65,6 +62,10 @@ class Alertmanager:
         if self._generator_url:
             found["generatorURL"] = self._generator_url
         return found
+
+
+def _send_to(poster: Poster, alerts: Sequence[Mapping[str, Any]]) -> Outcome:
+    return send_halving(lambda part: poster.post([alerts[index] for index in part]), range(len(alerts)))
 
 
 def endpoint(url: str) -> str:

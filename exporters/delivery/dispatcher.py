@@ -124,15 +124,21 @@ class Dispatcher:
         Rules that changed, or a log that was rewritten, leave such alerts; nothing else would ever close them.
         """
         closed = 0
-        for name, route in self.routes.items():
+        for name in self.routes:
             for entry in self.outbox.live(name):
                 message = entry.message
-                if message.run != run or not message.open or message.alert in open_ids:
-                    continue
-                annotations = {**message.annotations, "state": "superseded"}
-                ending = replace(message, state="superseded", observed=now, annotations=annotations)
-                closed += self.outbox.put(route.receiver.name, ending, now)
+                if message.run == run and message.open and message.alert not in open_ids:
+                    closed += self._supersede(name, message, now)
         return closed
+
+    def open_runs(self) -> set[str]:
+        """Runs that some receiver holds an open alert of."""
+        return {e.message.run for name in self.routes for e in self.outbox.live(name) if e.message.open}
+
+    def hasten(self, now: float) -> None:
+        """End all windows that collect alerts: the service stops, and the next flush is the last."""
+        for name in self.routes:
+            self.outbox.hasten(name, now)
 
     def test(self, now: float) -> dict[str, Outcome]:
         """Send one made-up alert to every receiver, past the outbox; what became of it."""
@@ -151,15 +157,37 @@ class Dispatcher:
         self.outbox.close()
 
     def _accept(self, route: Route, message: Message, quiet: bool, now: float) -> bool:
-        name = route.receiver.name
+        name, reminded = route.receiver.name, route.receiver.reminded
         if message.state == "firing":
             if quiet or not route.takes(message):
                 return False
-        elif not self.outbox.knows(message.alert, "firing", name) or (
-            message.state == "stale" and not route.receiver.reminded
-        ):
+        elif not self._told(route, message.alert):
             return False
-        return self.outbox.put(name, message, now, self._due(route, message, now))
+        elif message.state == "stale" and not reminded:
+            return False  # people hear of a run that stopped through its liveness alert, once
+        if not reminded:
+            return self.outbox.put(name, message, now, self._due(route, message, now))
+        accepted = self.outbox.put(name, message, now, state=_by_severity(message))
+        if accepted:
+            self._close_others(name, message, now)
+        return accepted
+
+    def _told(self, route: Route, alert: str) -> bool:
+        """Whether the receiver was ever told that this alert fires."""
+        states = [f"firing {severity}" for severity in SEVERITIES] if route.receiver.reminded else ["firing"]
+        return any(self.outbox.knows(alert, state, route.receiver.name) for state in states)
+
+    def _close_others(self, name: str, message: Message, now: float) -> None:
+        """An open alert whose severity changed, because a config fact became known, is another series: end the old one."""
+        for entry in [*self.outbox.live(name), *self.outbox.waiting(name)]:
+            old = entry.message
+            if old.alert == message.alert and old.series != message.series and old.open:
+                self._supersede(name, old, now)
+
+    def _supersede(self, name: str, message: Message, now: float) -> bool:
+        annotations = {**message.annotations, "state": "superseded"}
+        ending = replace(message, state="superseded", observed=now, annotations=annotations)
+        return self.outbox.put(name, ending, now, state=_by_severity(ending))
 
     def _due(self, route: Route, message: Message, now: float) -> float:
         """The end of the window that collects the fault's alerts; the first one opens it."""
@@ -262,3 +290,8 @@ class Dispatcher:
             if state.failures:
                 return
         state.remind_at = now + RESEND_SECONDS
+
+
+def _by_severity(message: Message) -> str:
+    """The outbox's state for receivers that tell alerts apart by their labels, of which the severity can change."""
+    return f"{message.state} {message.severity}"

@@ -40,10 +40,14 @@ _SAVE = "INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 @dataclass(slots=True)
 class Entry:
-    """One message for one receiver. `delivered` is None while it waits; times are unix seconds."""
+    """One message for one receiver. `delivered` is None while it waits; times are unix seconds.
+
+    `state` is the message's, with the severity where the receiver tells alerts apart by it.
+    """
 
     seq: int
     receiver: str
+    state: str
     message: Message
     created: float
     due: float
@@ -77,14 +81,17 @@ class Outbox:
         with self._lock:
             self._save()
 
-    def put(self, receiver: str, message: Message, now: float, due: float | None = None) -> bool:
+    def put(
+        self, receiver: str, message: Message, now: float, due: float | None = None, *, state: str | None = None
+    ) -> bool:
         """Accept a message, on disk before this returns. False if this (alert, state, receiver) was accepted before."""
-        key = _key(message.alert, message.state, receiver)
+        state = state or message.state
+        key = _key(message.alert, state, receiver)
         with self._lock:
             if key in self._keys:
                 return False
             self._seq += 1
-            entry = Entry(self._seq, receiver, message, now, now if due is None else due)
+            entry = Entry(self._seq, receiver, state, message, now, now if due is None else due)
             self._keys[key] = entry.seq
             self._waiting.setdefault(receiver, {})[entry.seq] = entry
             self._dirty[entry.seq] = entry
@@ -139,6 +146,15 @@ class Outbox:
             entry.refusals += 1
             entry.due = due
             self._dirty[entry.seq] = entry
+            self._save()
+
+    def hasten(self, receiver: str, now: float) -> None:
+        """Let what only waits for its window be due now: the service stops and may not come back."""
+        with self._lock:
+            for entry in self._waiting.get(receiver, {}).values():
+                if not entry.refusals and entry.due > now:
+                    entry.due = now
+                    self._dirty[entry.seq] = entry
             self._save()
 
     def forget(self, entries: Iterable[Entry]) -> None:
@@ -243,7 +259,7 @@ class Outbox:
         message = entry.message
         kept = self._live.get(entry.receiver, {}).get(message.series) is entry
         body = message.to_json() if entry.delivered is None or kept else None
-        columns = (entry.seq, entry.receiver, message.alert, message.state, body, entry.created, entry.due)
+        columns = (entry.seq, entry.receiver, message.alert, entry.state, body, entry.created, entry.due)
         return (*columns, entry.refusals, entry.delivered)
 
     def _open(self, path: Path) -> sqlite3.Connection:
@@ -273,7 +289,7 @@ class Outbox:
         stored = {_key(alert, state, receiver): int(seq) for seq, receiver, alert, state, *_ in rows}
         self._renumber(stored)
         self._keys = {**stored, **self._keys}
-        for seq, receiver, _, _, body, created, due, refusals, delivered in rows:
+        for seq, receiver, _, state, body, created, due, refusals, delivered in rows:
             if body is None:
                 continue
             try:
@@ -281,7 +297,7 @@ class Outbox:
             except (ValueError, TypeError, KeyError) as error:
                 log.error("the outbox holds a message that cannot be read (%s): skipped", error)
                 continue
-            entry = Entry(seq, receiver, message, created, due, refusals, delivered)
+            entry = Entry(seq, receiver, state, message, created, due, refusals, delivered)
             if delivered is None:
                 self._waiting.setdefault(receiver, {})[seq] = entry
             else:

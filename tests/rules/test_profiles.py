@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rltriage.rules.catalogue import load_catalogue
+from rltriage.rules.errors import RulePackError
 from rltriage.rules.frameworks import details, listing, logged_metrics, page
 from rltriage.rules.model import Problem
-from rltriage.rules.profiles import FACTS, KINDS, METRICS, load_profiles, match, parse_profile
+from rltriage.rules.profiles import FACTS, KINDS, METRICS, load_profile, load_profiles, match, parse_profile
 
 FRAMEWORKS = {
     *("trl", "verl", "openrlhf", "skyrl", "prime_rl", "slime", "nemo_rl", "areal", "tinker_cookbook", "open_instruct"),
@@ -55,6 +57,11 @@ NAMES: dict[str, list[str]] = {
 def test_the_frameworks_there_are() -> None:
     """Each framework has a file, and every file loads without a problem."""
     assert {name.split("/")[0] for name in load_profiles()} == FRAMEWORKS
+
+
+def test_the_metrics_that_profiles_may_map_are_in_the_catalogue() -> None:
+    """A profile maps to nothing that the catalogue of metrics does not describe."""
+    assert set(METRICS) - set(load_catalogue().metrics) <= {"value_loss"}
 
 
 @pytest.mark.parametrize("name", sorted(load_profiles()))
@@ -105,24 +112,44 @@ def test_patterns(pattern: str, name: str, holds: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "message", "place"),
     [
-        ("profile: x\nmetrics: {rewrad: a}", "'rewrad' is no canonical metric"),
-        ("profile: x\nmetrics: {reward: {frm: a}}", "write a native name"),
-        ("profile: x\nmetrics: {reward: {from: a, reduce: best}}", "cannot reduce by 'best'"),
-        ("profile: x\nmetrics: {reward: {from: a, times: 2}}", "unknown key 'times'"),
-        ("profile: x\nconfig: {kl_coeff: beta}", "'kl_coeff' is no config fact"),
-        ("profile: x\nconfig: {kl_coef: 3}", "write a config key"),
-        ("profile: x\nvariant: {}", "unknown key 'variant'"),
-        ("metrics: {}", "a profile is a mapping"),
-        ("profile: [", "not YAML"),
+        ("profile: x\nmetrics: {rewrad: a}", "'rewrad' is no canonical metric", (2, 11)),
+        ("profile: x\nmetrics: {reward: {frm: a}}", "needs a native name", (2, 11)),
+        ("profile: x\nmetrics: {reward: {from: a, reduce: best}}", "cannot reduce by 'best'", (2, 29)),
+        ("profile: x\nmetrics: {reward: {from: a, times: 2}}", "unknown key 'times'", (2, 29)),
+        ("profile: x\nmetrics: {reward: {from: a, scale: big}}", "'big' is no number", (2, 29)),
+        ("profile: x\nmetrics: 3", "metrics must be a mapping", (2, 1)),
+        ("profile: x\nnotes: 3", "notes must be a list", (2, 1)),
+        ("profile: x\nvariants: [y]", "variants must map names", (2, 1)),
+        ("profile: x\nvariants:\n  y: {metrics: {rewrad: a}}", "'rewrad' is no canonical metric", (3, 17)),
+        ("profile: x\nconfig: {kl_coeff: beta}", "'kl_coeff' is no config fact", (2, 10)),
+        ("profile: x\nconfig: {kl_coef: 3}", "needs a config key", (2, 10)),
+        ("profile: x\nvariant: {}", "unknown key 'variant'", (2, 1)),
+        ("metrics: {}", "a profile is a mapping", (1, 1)),
+        ("profile: x\nprofile: y", "", (2, 1)),
     ],
 )
-def test_mistakes_are_problems_with_their_file(text: str, message: str) -> None:
-    """Every mistake is one problem that names the file and what to write instead; nothing is raised."""
+def test_mistakes_are_problems_at_their_place(text: str, message: str, place: tuple[int, int]) -> None:
+    """Every mistake is one problem with file, line and column; nothing is raised."""
     problems: list[Problem] = []
     parse_profile(text, "x.yaml", problems)
-    assert len(problems) == 1 and message in problems[0].message and problems[0].mark.path == "x.yaml"
+    assert len(problems) == 1 and message in problems[0].message
+    assert (problems[0].mark.path, problems[0].mark.line, problems[0].mark.column) == ("x.yaml", *place)
+
+
+def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+    """A user's file is a profile like the shipped ones; mistakes in it are raised together, with their places."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("profile: mine\nmetrics: {pass_rate: reward/f, reward: {from: r, scale: 1e-2}}\n")
+    profile = load_profile(path)
+    assert profile.name == "mine" and profile.metrics["reward"][0].scale == 0.01
+    path.write_text("profile: mine\nmetrics: {rewrad: a}\nconfig: {kl: b}\n")
+    with pytest.raises(RulePackError) as caught:
+        load_profile(path)
+    assert len(caught.value.problems) == 2
+    with pytest.raises(RulePackError):
+        load_profile(tmp_path / "none.yaml")
 
 
 def test_a_variant_lies_over_its_profile() -> None:

@@ -99,8 +99,8 @@ def server(ranges: list[dict[str, str]], now: list[float]) -> Answer:
             data: dict[str, Any] = {"resultType": "scalar", "result": [now[0], str(now[0])]}
         else:
             ranges.append(query)
-            series = matrix({"rltriage_training_step": [1, 1], "rltriage_reward": [0.5, 0.5]}, "a", [985, 1000])
-            series += matrix({"rltriage_training_step": [9], "rltriage_reward": [0.25]}, "b", [1000])
+            series = matrix({"rltriage_training_step": [1, 1], "rltriage_reward_mean": [0.5, 0.5]}, "a", [985, 1000])
+            series += matrix({"rltriage_training_step": [9], "rltriage_reward_mean": [0.25]}, "b", [1000])
             data = {"resultType": "matrix", "result": series if len(ranges) == 1 else []}
         return json.dumps({"status": "success", "data": data})
 
@@ -112,7 +112,7 @@ def test_a_range_query_is_one_run_per_label_set(serve: Callable[[Answer], str]) 
     ranges: list[dict[str, str]] = []
     now = [1000.0]
     source = open_source(serve(server(ranges, now)))
-    rows = [(record.run, record.step, record.time, record.values["rltriage_reward"]) for record in source.records()]
+    rows = [(record.run, record.step, record.time, record.values["reward"]) for record in source.records()]
     assert rows == [("a", 1, 985.0, 0.5), ("b", 9, 1000.0, 0.25)]
     assert float(ranges[0]["start"]) == 1000 - 3600 and float(ranges[0]["step"]) == 15
     assert source.poll() == [] and len(ranges) == 1
@@ -129,3 +129,29 @@ def test_options_and_refusals(serve: Callable[[Answer], str]) -> None:
         open_source(serve(lambda path, _: "hello"))
     with pytest.raises(SourceError, match="minutes must be a positive number"):
         PrometheusServer("http://127.0.0.1:9/?minutes=-1")
+
+
+OWN = """\
+rltriage_training_step{run="a"} 3
+rltriage_reward_mean{run="a"} 0.5
+rltriage_outcome_response_length_mean_tokens{run="a",outcome="correct"} 40
+rltriage_outcome_response_length_mean_tokens{run="a",outcome="incorrect"} 60
+rltriage_check_passed{run="a",check="ratio_is_one"} 0
+rltriage_extra_tool_calls{run="a"} 2
+rltriage_alert_firing{run="a",rule="x",severity="critical",fault="mask_shift",first_test="y"} 1
+rltriage_exporter_runs 1
+"""
+
+
+def test_our_own_gauges_are_metrics_again(serve: Callable[[Answer], str]) -> None:
+    """What our exporter shows comes back under the canonical names; alert state and the exporter's own health do not."""
+    records = list(open_source(serve(lambda path, _: OWN) + "/metrics").records())
+    assert [(record.run, record.step) for record in records] == [("a", 3)]
+    assert records[0].values == {
+        "rltriage_training_step": 3.0,
+        "reward": 0.5,
+        "length_pass": 40.0,
+        "length_fail": 60.0,
+        "check_ratio_is_one": 0.0,
+        "tool_calls": 2.0,
+    }

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-
 from rltriage.exporters.delivery.alertmanager import Alertmanager
 from rltriage.exporters.delivery.dispatcher import Dispatcher, Route
 from rltriage.exporters.delivery.outbox import Outbox
@@ -226,6 +225,27 @@ def test_a_series_is_in_one_batch_once(am, journal, make_alert):
     dispatcher.flush(0.0)
     sizes = [[alert["labels"]["alertname"] for alert in body] for body in journal.entries]
     assert sizes[:2] == [["KlRefExactlyZero"], ["KlRefExactlyZero", "X"]]
+
+
+def test_an_alert_whose_severity_changes_leaves_no_old_series_open(am, journal, make_alert):
+    """A config fact that becomes known lifts the cap at info: the old labels end, the new ones fire and resolve."""
+    dispatcher = am(min_severity="info")
+    for now, given in ((0.0, {"severity": "info"}), (1.0, {}), (2.0, {}), (3.0, {"state": "resolved"})):
+        dispatcher.offer([make_alert(**given)], now)
+        dispatcher.flush(now)
+    told = [(alert["labels"]["severity"], alert["annotations"]["state"]) for body in journal.entries for alert in body]
+    info = [state for severity, state in told if severity == "info"]
+    critical = [state for severity, state in told if severity == "critical"]
+    assert info == ["firing", "superseded"] and critical == ["firing", "resolved"]
+
+
+def test_windows_end_when_the_service_stops(hook, journal, make_alert):
+    """It may never come back."""
+    dispatcher = hook(group_window=600.0)
+    dispatcher.offer([make_alert()], 1.0)
+    assert dispatcher.flush(2.0) == 0
+    dispatcher.hasten(3.0)
+    assert dispatcher.flush(3.0) == 1
 
 
 def test_after_a_replay_what_no_rule_stands_by_is_closed(am, journal, make_alert):

@@ -1,0 +1,313 @@
+"""Kill the service again and again while its receivers misbehave, and count what arrived from their journals.
+
+    python benchmarks/chaos.py --kills 50
+
+Runs are written row by row while the service follows them; it is killed with SIGKILL at random moments, its clock jumps by
+up to a day at each start, and its receivers refuse, hang and answer 400, 429 and 500 in between. At the end every
+transition that a replay of the logs yields must be in the webhook's journal once. A second entry is excused only in the
+crash window: the first was answered less than WINDOW seconds before a kill. Exit code 0 if nothing was lost or repeated,
+1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+WINDOW = 0.5
+RUNS = 6
+SETTLE_SECONDS = 180.0
+SERVICE = """
+import random, sys, time
+from pathlib import Path
+from rltriage.rules.config import load_config
+from rltriage.service import Service
+offset = float(sys.argv[2])
+Service(load_config(Path(sys.argv[1])), clock=lambda: time.time() + offset).run()
+"""
+PACK = """
+version: 1
+pack: chaos
+rules:
+  - {id: clip-high, summary: "clip_frac is {clip_frac}", group: optimizer, severity: critical,
+     when: {threshold: {metric: clip_frac, above: 0.5}},
+     suspects: {accum_norm: 0.9}, first_test: accumulation_equals_one_pass}
+  - {id: reward-low, summary: "reward is {reward}", group: outcome, severity: warning,
+     when: {threshold: {metric: reward, below: 0.1}},
+     suspects: {ref_is_policy: 0.9}, first_test: kl_after_one_step}
+"""
+
+
+@dataclass
+class Journal:
+    """One receiver: what it accepted and when, and the weather, which decides what it answers."""
+
+    accepted: list[tuple[float, Any]] = field(default_factory=list)
+    attempts: int = 0
+    weather: Callable[[], str] = lambda: "fair"
+    url: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Journal:
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self.server.daemon_threads, self.server.block_on_close = True, False
+        self.server.journal = self  # type: ignore[attr-defined]
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        journal: Journal = self.server.journal  # type: ignore[attr-defined]
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        weather = journal.weather()
+        journal.attempts += 1
+        if weather in ("refuse", "hang"):
+            if weather == "hang":
+                time.sleep(1.5)
+            self.close_connection = True
+            return
+        if weather == "fair":
+            with journal.lock:
+                journal.accepted.append((time.monotonic(), body))
+        self.send_response(200 if weather == "fair" else int(weather))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """The journal is the log."""
+
+
+@dataclass
+class Result:
+    """What the journals say. Lost and repeated are (alert id, state); `excused` were repeated in the crash window."""
+
+    expected: int
+    kills: int
+    attempts: int
+    lost: list[tuple[str, str]]
+    repeated: list[tuple[str, str]]
+    excused: list[tuple[str, str]]
+    disordered: list[str]
+    not_in_alertmanager: list[str]
+    exit_code: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.repeated or self.disordered or self.not_in_alertmanager or self.exit_code)
+
+
+class Writer(threading.Thread):
+    """Appends rows to every run: healthy and faulty stretches in turn, so that alerts fire and resolve."""
+
+    def __init__(self, folder: Path, seed: int, pause: float) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.pause = folder, pause
+        self.random = random.Random(seed)
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        bad = [[False, False] for _ in range(RUNS)]
+        step = 0
+        while not self.done.wait(self.pause):
+            for run in range(RUNS):
+                for which in range(2):
+                    if self.random.random() < 1 / 12:
+                        bad[run][which] = not bad[run][which]
+                row = {"step": step, "clip_frac": 0.9 if bad[run][0] else 0.1, "reward": 0.0 if bad[run][1] else 0.7}
+                with open(self.folder / f"run{run}.jsonl", "a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+            step += 1
+
+
+def expected(folder: Path, pack_file: Path) -> dict[str, list[tuple[str, str]]]:
+    """What must have been said of each run, in order: every transition of a replay of what was written."""
+    from rltriage.engine.sources import open_source
+    from rltriage.rules.loader import load_rules
+
+    from rltriage.replaying import replay
+
+    pack = load_rules(pack_file)
+    found: dict[str, list[tuple[str, str]]] = {}
+
+    class Sink:
+        def publish(self, run: Any, row: Any, report: Any) -> None:
+            if row is not None:
+                told = [(alert.id, alert.state) for alert in report.alerts if alert.state != "pending"]
+                found.setdefault(run.id, []).extend(told)
+
+        def end(self, run_id: str, state: str, now: float) -> None:
+            """A replay ends; the runs of the service go on."""
+
+    for path in sorted(folder.glob("*.jsonl")):
+        for _ in replay(open_source(str(path)), pack, pack.catalogue, run_id=path.stem, sinks=[Sink()]):
+            pass
+    return found
+
+
+def configure(folder: Path, hook: str, alertmanager: str) -> Path:
+    """The service's configuration, rules and an empty folder of logs."""
+    (folder / "logs").mkdir()
+    (folder / "rules.yaml").write_text(PACK)
+    file = folder / "rltriage.yaml"
+    file.write_text(
+        "version: 1\nstate_dir: state\nlisten: 127.0.0.1:0\n"
+        "rules: {packs: [], extra: [rules.yaml]}\nsources: [{path: logs}]\nreceivers:\n"
+        f"  - {{name: hook, webhook: '{hook}', group_window: 0}}\n"
+        f"  - {{name: am, alertmanager: '{alertmanager}'}}\n"
+    )
+    return file
+
+
+def run(kills: int, seed: int, folder: Path, pause: float = 0.1, alive: tuple[float, float] = (0.5, 4.0)) -> Result:
+    """One session of `kills` kills in `folder`; `alive` bounds the seconds between a start and its kill."""
+    started = time.monotonic()
+    chance = random.Random(seed)
+    storm = threading.Event()
+    storm.set()
+    mood = {"hook": "fair", "am": "fair"}
+
+    def change() -> None:
+        while storm.is_set():
+            for name in mood:
+                mood[name] = chance.choice(["fair"] * 4 + ["refuse", "hang", "400", "429", "500"])
+            time.sleep(chance.uniform(0.2, 1.0))
+        mood.update(hook="fair", am="fair")
+
+    with Journal() as hook, Journal() as am:
+        hook.weather, am.weather = lambda: mood["hook"], lambda: mood["am"]
+        file = configure(folder, hook.url, am.url)
+        writer = Writer(folder / "logs", seed, pause)
+        writer.start()
+        weather = threading.Thread(target=change, daemon=True)
+        weather.start()
+        killed = [_life(file, chance, chance.uniform(*alive)) for _ in range(kills)]
+        writer.done.set()
+        writer.join()
+        storm.clear()
+        weather.join()
+        wanted = expected(folder / "logs", folder / "rules.yaml")
+        code = _last_life(file, lambda: _settled(wanted, hook, am))
+        return _judge(wanted, hook, am, killed, code, time.monotonic() - started)
+
+
+def _start(file: Path, offset: float) -> subprocess.Popen[bytes]:
+    log = open(file.parent / "service.log", "ab")  # noqa: SIM115 (belongs to the process)
+    return subprocess.Popen([sys.executable, "-c", SERVICE, str(file), str(offset)], stdout=log, stderr=log)
+
+
+def _life(file: Path, chance: random.Random, seconds: float) -> float:
+    """One start and its kill; the moment of the kill."""
+    process = _start(file, chance.choice([0.0, chance.uniform(-86400, 86400)]))
+    try:
+        process.wait(seconds)
+        raise RuntimeError(f"the service ended by itself: {(file.parent / 'service.log').read_text()[-2000:]}")
+    except subprocess.TimeoutExpired:
+        at = time.monotonic()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    return at
+
+
+def _last_life(file: Path, settled: Callable[[], bool]) -> int:
+    """A last start in fair weather, stopped gently once all is said and then some; its exit code."""
+    process = _start(file, 0.0)
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while not settled() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.1)
+    time.sleep(2.0)  # anything said twice would be said now
+    process.send_signal(signal.SIGTERM)
+    return process.wait(60)
+
+
+def _told(hook: Journal) -> list[tuple[float, str, tuple[str, str]]]:
+    """(when, run, (alert id, state)) of everything that the webhook accepted."""
+    with hook.lock:
+        return [(at, a["run"], (a["id"], a["state"])) for at, body in hook.accepted for a in body["alerts"]]
+
+
+def _in_alertmanager(am: Journal) -> dict[str, str]:
+    """Alert id -> the newest state that Alertmanager accepted."""
+    with am.lock:
+        alerts = [alert["annotations"] for _, body in am.accepted for alert in body]
+    return {found["alert_id"]: found["state"] for found in alerts}
+
+
+def _last_states(wanted: dict[str, list[tuple[str, str]]]) -> dict[str, str]:
+    return {alert: state for told in wanted.values() for alert, state in told}
+
+
+def _settled(wanted: dict[str, list[tuple[str, str]]], hook: Journal, am: Journal) -> bool:
+    keys = {key for _, _, key in _told(hook)}
+    states = _in_alertmanager(am)
+    last = _last_states(wanted)
+    return all(key in keys for told in wanted.values() for key in told) and all(
+        states.get(alert) == state for alert, state in last.items()
+    )
+
+
+def _judge(
+    wanted: dict[str, list[tuple[str, str]]], hook: Journal, am: Journal, killed: list[float], code: int, seconds: float
+) -> Result:
+    told = _told(hook)
+    first: dict[tuple[str, str], float] = {}
+    repeated, excused = [], []
+    for at, _, key in told:
+        if key not in first:
+            first[key] = at
+            continue
+        in_window = any(first[key] <= kill <= first[key] + WINDOW and kill <= at for kill in killed)
+        (excused if in_window else repeated).append(key)
+    keys = [key for keys in wanted.values() for key in keys]
+    disordered = []
+    for run_id, order in wanted.items():
+        got = list(dict.fromkeys(key for _, run, key in told if run == run_id))
+        if [key for key in got if key in order] != [key for key in order if key in first]:
+            disordered.append(run_id)
+    states = _in_alertmanager(am)
+    missing = [alert for alert, state in _last_states(wanted).items() if states.get(alert) != state]
+    lost = [key for key in keys if key not in first]
+    return Result(len(keys), len(killed), hook.attempts, lost, repeated, excused, disordered, missing, code, seconds)
+
+
+def main() -> None:
+    """Run a session and print what the journals say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        result = run(options.kills, options.seed, Path(folder))
+        if not result.ok:
+            sys.stderr.write((Path(folder) / "service.log").read_text()[-4000:])
+    print(
+        f"{result.kills} kills in {result.seconds:.0f} s: {result.expected} notifications due, {len(result.lost)} lost, "
+        f"{len(result.repeated)} repeated, {len(result.excused)} repeated in the crash window, "
+        f"{len(result.disordered)} runs out of order, {len(result.not_in_alertmanager)} alerts wrong in Alertmanager, "
+        f"{result.attempts} attempts"
+    )
+    sys.exit(0 if result.ok else 1)
+
+
+if __name__ == "__main__":
+    main()

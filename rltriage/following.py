@@ -1,0 +1,289 @@
+"""Many logs followed at once: found by path or glob, polled, each run watched, forgotten when its rows stop for long.
+
+Nothing here waits or reads a clock. A `Fleet` belongs to one thread at a time; the service sees to that.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rltriage.engine.feed import Feed, run_ids
+from rltriage.engine.report import Alert, StepReport
+from rltriage.engine.rows import Run
+from rltriage.engine.rundir import ROWS, write_atomically
+from rltriage.engine.sources import Source, open_source
+from rltriage.rules.config import SourceConfig
+from rltriage.rules.errors import RltriageError
+from rltriage.rules.model import Catalogue, RulePack
+from rltriage.watching import Sink, WatchedRun
+
+log = logging.getLogger("rltriage.service")
+
+SUFFIXES = (".jsonl", ".csv", ".log", ".txt", ".json")
+"""What counts as a log in a folder that is named as a whole."""
+SHORTEST_POLL = 1.0
+LONGEST_POLL = 30.0
+IDLE_SHARE = 20.0
+"""A log that has been silent for a while is asked again after this fraction of the silence."""
+Opener = Callable[[str], Source]
+
+
+class RunNames:
+    """Which run id a path has, kept on disk: an id that changed with its neighbours would make new alerts of old ones."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._names: dict[str, str] = {}
+        if file is not None:
+            try:
+                found = json.loads(file.read_text(encoding="utf-8"))
+                self._names = {str(path): str(name) for path, name in found.items()}
+            except FileNotFoundError:
+                pass
+            except (OSError, ValueError, AttributeError) as error:
+                log.warning("%s cannot be read, runs are named anew: %s", file, error)
+
+    def name(self, paths: Iterable[str]) -> dict[str, str]:
+        """The run id of each path: the one that it had, else its stem, with the parent folder where that is taken."""
+        paths = list(paths)
+        new = [path for path in paths if path not in self._names]
+        for path, short in zip(new, run_ids(new), strict=True):
+            taken = set(self._names.values())
+            parent = Path(path).absolute().parent.name
+            longer = (f"{parent}/{short}", str(Path(path).absolute()))
+            self._names[path] = next(name for name in (short, *longer) if name not in taken or name == longer[-1])
+        if new and self._file is not None:
+            try:
+                write_atomically(self._file, json.dumps(self._names, indent=0))
+            except OSError as error:
+                log.warning("%s cannot be written, runs may be named otherwise after a restart: %s", self._file, error)
+        return {path: self._names[path] for path in paths}
+
+
+@dataclass(slots=True)
+class Follower:
+    """One log: its feed, the ids of its runs, when it is asked next and when it last had rows (monotonic seconds)."""
+
+    where: str
+    feed: Feed
+    due: float
+    heard: float
+    caught_up: bool = False
+    all_known: bool = False
+    runs: set[str] = field(default_factory=set)
+
+
+class Fleet:
+    """Every run that a service watches. `sinks` get each row and report, in their order.
+
+    `open_alerts` is called with a run and its open alerts after each report that changed any, and once (`all_known` True)
+    after a log has been read to its end for the first time and the clock was asked, too.
+    """
+
+    def __init__(
+        self,
+        sources: Iterable[SourceConfig],
+        pack: RulePack,
+        catalogue: Catalogue,
+        sinks: Iterable[Sink],
+        *,
+        names: RunNames,
+        retention: float,
+        open_alerts: Callable[[Run, tuple[Alert, ...], bool], None],
+        opener: Opener = open_source,
+    ) -> None:
+        self.pack = pack
+        self.runs: dict[str, WatchedRun] = {}
+        self.rows = 0
+        self.errors = 0
+        self._sources = tuple(sources)
+        self._catalogue = catalogue
+        self._sinks = tuple(sinks)
+        self._names = names
+        self._retention = retention
+        self._open_alerts = open_alerts
+        self._opener = opener
+        self._followers: dict[str, Follower] = {}
+        self._owners: dict[str, str] = {}
+        self._said: set[str] = set()
+        self._forgotten: dict[str, float] = {}
+
+    @property
+    def logs(self) -> int:
+        """How many logs are followed."""
+        return len(self._followers)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every log has been read to its end at least once."""
+        return all(follower.caught_up for follower in self._followers.values())
+
+    def discover(self, now: float, wall: float) -> int:
+        """Open what has appeared. Logs that were last written longer ago than `retention` are over and left alone."""
+        fresh: dict[str, SourceConfig] = {}
+        for source in self._sources:
+            for path in expand(str(source.where)):
+                if path not in self._followers and self._is_recent(path, wall):
+                    fresh.setdefault(path, source)
+        names = self._names.name(fresh)
+        return sum(self._follow(path, names[path], source, now) for path, source in fresh.items())
+
+    def poll(self, now: float, stopping: Callable[[], bool] = lambda: False) -> int:
+        """Take what is new in every log that is due; how many rows. A log that fails is asked again later."""
+        before = self.rows
+        for follower in list(self._followers.values()):
+            if stopping():
+                break
+            if follower.due <= now:
+                self._poll(follower, now)
+        return self.rows - before
+
+    def tick(self, wall: float) -> None:
+        """Let overdue rows be noticed, in runs that have been read to their end."""
+        for follower in self._followers.values():
+            if not follower.caught_up:
+                continue
+            for watched in self._watched(follower):
+                self._after(watched, watched.tick(wall))
+                if not follower.all_known:
+                    self._open_alerts(watched.run, watched.monitor.open_alerts, True)
+            follower.all_known = True
+
+    def reload(self, pack: RulePack) -> None:
+        """Take other rules. Unchanged ones keep their state."""
+        self.pack = pack
+        for watched in self.runs.values():
+            report = watched.monitor.reload(pack)
+            if report.alerts:
+                for sink in self._sinks:
+                    sink.publish(watched.run, None, report)
+                self._after(watched, report)
+
+    def forget(self, now: float, wall: float) -> int:
+        """End runs whose log has had no rows for `retention` seconds; how many logs."""
+        over = [follower for follower in self._followers.values() if now - follower.heard > self._retention]
+        for follower in over:
+            for watched in self._watched(follower):
+                watched.end("finished", wall)
+                del self.runs[watched.run.id], self._owners[watched.run.id]
+            follower.feed.source.close()
+            del self._followers[follower.where]
+            self._forgotten[follower.where] = _written(follower.where) or 0.0
+        return len(over)
+
+    def close(self) -> None:
+        """Let go of the files. Runs go on without us, so no alert ends here."""
+        for follower in self._followers.values():
+            follower.feed.source.close()
+
+    def _is_recent(self, path: str, wall: float) -> bool:
+        written = _written(path)
+        return written is not None and wall - written <= self._retention and written > self._forgotten.get(path, 0.0)
+
+    def _follow(self, path: str, name: str, source: SourceConfig, now: float) -> bool:
+        try:
+            feed = Feed(self._opener(path), name, source.profile, source.config, source.labels)
+        except RltriageError as error:
+            if path not in self._said:
+                self._said.add(path)
+                log.info("not followed yet: %s", error)
+            return False
+        self._followers[path] = Follower(path, feed, due=now, heard=now)
+        return True
+
+    def _poll(self, follower: Follower, now: float) -> None:
+        try:
+            pairs = follower.feed.poll()
+        except Exception as error:  # one log must not end the service; the next poll may do better
+            self.errors += 1
+            if follower.where not in self._said:
+                self._said.add(follower.where)
+                log.warning("%s cannot be read (said once): %r", follower.where, error)
+            pairs = []
+        for intake, row in pairs:
+            watched = self._run(follower, intake.run)
+            if watched is not None:
+                self.rows += 1
+                self._after(watched, watched.emit(row, intake.run))
+        if pairs:
+            follower.heard = now
+        follower.due = now + min(max(SHORTEST_POLL, (now - follower.heard) / IDLE_SHARE), LONGEST_POLL)
+        follower.caught_up = True
+
+    def _run(self, follower: Follower, run: Run) -> WatchedRun | None:
+        watched = self.runs.get(run.id)
+        if watched is None:
+            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._catalogue, self._sinks)
+            self._owners[run.id] = follower.where
+            follower.runs.add(run.id)
+        elif self._owners[run.id] != follower.where:
+            # Two logs of one id are two loggers of one run, or a copy: rows of both in turn would look like rewinds.
+            if follower.where not in self._said:
+                self._said.add(follower.where)
+                log.warning("%s: run %s is read from %s already; ignored", follower.where, run.id, self._owners[run.id])
+            return None
+        return watched
+
+    def _watched(self, follower: Follower) -> Iterator[WatchedRun]:
+        return (self.runs[run] for run in sorted(follower.runs))
+
+    def _after(self, watched: WatchedRun, report: StepReport) -> None:
+        """What a report does not say: that an alert is no longer explained by another, and so is somebody's business."""
+        if report.alerts:
+            self._open_alerts(watched.run, watched.monitor.open_alerts, False)
+
+
+def expand(where: str) -> list[str]:
+    """The logs and run directories that a path, folder or glob names, sorted. A run's rows stand for its directory."""
+    found = glob.glob(where, recursive=True) if glob.has_magic(where) else [where]
+    paths: set[str] = set()
+    for path in found:
+        if os.path.isdir(path):
+            paths.update(_inside(path))
+        elif os.path.basename(path) == ROWS:
+            paths.add(os.path.dirname(path) or ".")
+        elif os.path.isfile(path):
+            paths.add(path)
+    return sorted(paths)
+
+
+def _inside(folder: str) -> Iterator[str]:
+    """The folder itself if it is a run, else the runs and logs right in it."""
+    if os.path.isfile(os.path.join(folder, ROWS)):
+        yield folder
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if os.path.isfile(os.path.join(entry.path, ROWS)):
+                    yield entry.path
+            elif entry.name.endswith(SUFFIXES):
+                yield entry.path
+
+
+def _written(path: str) -> float | None:
+    """When a log, or a run directory's rows, were last written (unix seconds); None if they are gone."""
+    try:
+        return os.stat(os.path.join(path, ROWS) if os.path.isdir(path) else path).st_mtime
+    except OSError:
+        return None
+
+
+def raise_file_limit() -> None:
+    """Thousands of logs are kept open; allow as many files as the system lets this process have."""
+    try:
+        import resource
+    except ImportError:  # not on this system, where files have no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("at most %d files can be open: %s", soft, error)

@@ -1,0 +1,358 @@
+"""The service behind `rltriage serve` and `watch`: follow the runs, judge them, tell people, show gauges.
+
+One scheduler runs what needs a clock: polling, overdue rows, delivery and re-sending, pruning, discovery of new logs,
+reload of rule files. After a crash nothing but the outbox is read back: the logs are replayed, their alerts have the same
+ids, and the outbox knows which of them were told.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rltriage.engine.report import Alert, Incident, StepReport
+from rltriage.engine.rows import Row, Run
+from rltriage.exporters.delivery.dispatcher import Dispatcher
+from rltriage.exporters.delivery.outbox import Outbox
+from rltriage.exporters.delivery.routes import routes
+from rltriage.exporters.gauges import Gauges
+from rltriage.exporters.http import Server, Web, serve_metrics
+from rltriage.exporters.naming import Family, Series
+from rltriage.exporters.samples import Sample
+from rltriage.following import Fleet, RunNames, raise_file_limit
+from rltriage.rules.config import Config
+from rltriage.rules.errors import DeliveryError, RltriageError
+from rltriage.rules.loader import load_rules
+from rltriage.rules.model import RulePack
+
+log = logging.getLogger("rltriage.service")
+
+POLL_SECONDS = 1.0
+FLUSH_SECONDS = 1.0
+OVERDUE_SECONDS = 15.0
+DISCOVER_SECONDS = 10.0
+RELOAD_SECONDS = 5.0
+PRUNE_SECONDS = 600.0
+STOP_SECONDS = 20.0
+"""How long a stop waits for work in progress: longer than a receiver's time limits, shorter than an orchestrator waits."""
+MAX_RUNS = 20_000
+
+SENT = Family("rltriage_notifications", "counter", "Notifications that a receiver accepted")
+REMINDERS = Family("rltriage_notification_reminders", "counter", "Alerts re-sent so that a receiver goes on believing them")
+FAILED = Family("rltriage_notification_attempts_failed", "counter", "Attempts to deliver that failed and will be repeated")
+REFUSED = Family("rltriage_notifications_refused", "counter", "Times that a receiver refused the content of an alert")
+WAITING = Family("rltriage_notifications_waiting", "gauge", "Notifications accepted and not yet delivered")
+UP = Family("rltriage_receiver_up", "gauge", "1 if the receiver's last answer was good, 0 if not")
+LOST = Family("rltriage_notifications_dropped", "counter", "Notifications given up because too many waited")
+DISK = Family("rltriage_outbox_durable", "gauge", "1 if a crash now would lose no alert, 0 if the outbox is in memory only")
+RELOADED = Family("rltriage_rules_reload_success", "gauge", "1 if the last reload of the rule files succeeded")
+RELOAD_TIME = Family("rltriage_rules_last_reload_timestamp_seconds", "gauge", "Unix time of the last successful reload")
+LOGS = Family("rltriage_sources_followed", "gauge", "Logs that are followed")
+SOURCE_ERRORS = Family("rltriage_source_errors", "counter", "Polls of a source that failed")
+
+
+class Deliveries:
+    """The sink that puts transitions into the outbox, before any other sink hears of the row."""
+
+    def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float]) -> None:
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._incidents: dict[str, Incident] = {}
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        """Accept the report's transitions."""
+        if report.incident is not None:
+            self._incidents[run.id] = report.incident
+        self.offer(run, report.alerts)
+
+    def offer(self, run: Run, alerts: Iterable[Alert]) -> None:
+        """Accept alerts; those that were accepted before are not taken twice."""
+        self._dispatcher.offer(alerts, self._clock(), labels=run.labels, incident=self._incidents.get(run.id))
+
+    def end(self, run_id: str, state: str, now: float) -> None:
+        """The run's alerts have ended in a report of their own."""
+        self._incidents.pop(run_id, None)
+
+
+class Service:
+    """Watches what a configuration names until it is stopped.
+
+    `open` puts everything together and `start` also sets it going; both raise RulePackError for rules with mistakes and
+    DeliveryError for an address or state folder that is taken. Afterwards nothing stops the service but `stop`. `clock`
+    gives unix seconds. The jobs (`discover`, `poll`, `overdue`, `flush`, ...) may also be called one by one.
+    """
+
+    def __init__(self, config: Config, *, insecure: bool = False, clock: Callable[[], float] = time.time) -> None:
+        self.config = config
+        self.reload_ok = True
+        self._insecure = insecure
+        self._clock = clock
+        self._watching = threading.Lock()  # the fleet belongs to one job at a time
+        self._stopping = threading.Event()
+        self._ready = False
+        self._settled = False
+        self._reloaded = 0.0
+        self._lock_file: Any = None
+        self._scheduler: Any = None
+        self._server: Server | None = None
+        self._series: dict[tuple[str, str], Series] = {}
+
+    def start(self) -> None:
+        """Open, and run the jobs until `stop`."""
+        self.open()
+        self._schedule()
+
+    def open(self) -> None:
+        """Load the rules, open the outbox and the endpoint, and find the logs."""
+        config = self.config
+        pack = load_rules(*config.packs)
+        self._lock_state()
+        try:
+            self.dispatcher = Dispatcher(Outbox(config.state_dir), routes(config), catalogue=pack.catalogue)
+            self.gauges = Gauges(pack.catalogue.metrics, pack.rules, max_runs=MAX_RUNS, more=self._samples)
+            self._deliveries = Deliveries(self.dispatcher, self._clock)
+            self.fleet = Fleet(
+                config.sources,
+                pack,
+                pack.catalogue,
+                (self._deliveries, self.gauges),
+                names=RunNames(config.state_dir / "runs.json"),
+                retention=config.retention,
+                open_alerts=self._open_alerts,
+            )
+            self._rules_seen = _stamp(pack)
+            self._reloaded = self._clock()
+            self._server = serve_metrics(
+                self.gauges, config.listen, web=_web(config), insecure=self._insecure, ready=lambda: self._ready
+            )
+        except BaseException:
+            self._unlock_state()
+            raise
+        raise_file_limit()
+        self.discover()
+
+    def stop(self) -> None:
+        """Finish what is in progress, deliver what can be delivered, and let go. Stopping twice does nothing."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._ready = False
+        if self._scheduler is not None:
+            self._scheduler.shutdown(wait=False)
+        with suppress(Exception):
+            self._last_flush()
+        if self._server is not None:
+            self._server.close()
+        if self._watching.acquire(timeout=STOP_SECONDS):
+            self.fleet.close()
+            self._watching.release()
+        self.dispatcher.close()
+        self._unlock_state()
+
+    def run(self) -> None:
+        """Start, and stop at SIGTERM or SIGINT; SIGHUP reloads the rules. For the main thread of a process."""
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, lambda *_: self._again(self.reload_rules))
+        self.start()
+        log.info("watching %d sources, metrics at %s/metrics", len(self.config.sources), self.url)
+        try:
+            stop.wait()
+        finally:
+            self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where the endpoint answers."""
+        return self._server.url if self._server is not None else ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether every log has been read to its end once, so that what is shown is what is so."""
+        return self._ready
+
+    def poll(self) -> None:
+        """Take what is new."""
+        with self._watching:
+            self.fleet.poll(time.monotonic(), self._stopping.is_set)
+            self._ready = self._ready or self.fleet.caught_up
+
+    def discover(self) -> None:
+        """Look for new logs."""
+        with self._watching:
+            if not self._stopping.is_set():
+                self.fleet.discover(time.monotonic(), self._clock())
+
+    def overdue(self) -> None:
+        """Notice overdue rows, and close what nothing stands by: runs that are over, alerts of before a restart."""
+        with self._watching:
+            if self._stopping.is_set():
+                return
+            now = self._clock()
+            self.fleet.tick(now)
+            self.fleet.forget(time.monotonic(), now)
+            if self.fleet.caught_up and not self._settled:
+                self._settled = True
+                for run in self.dispatcher.open_runs() - self.fleet.runs.keys():
+                    self.dispatcher.reconcile(run, frozenset(), now)
+
+    def reload_if_changed(self) -> None:
+        """Reload the rules if one of their files changed since they were last read."""
+        stamp = _stamp(self.fleet.pack)
+        if stamp != self._rules_seen:
+            self._rules_seen = stamp
+            self.reload_rules()
+
+    def reload_rules(self) -> None:
+        """Read the rule files anew. With mistakes in them the old rules stay, and it is said what is wrong."""
+        try:
+            pack = load_rules(*self.config.packs)
+        except RltriageError as error:
+            self.reload_ok = False
+            log.error("the rules were not reloaded, the old ones stay:\n%s", error)
+            return
+        with self._watching:
+            self.fleet.reload(pack)
+        self._rules_seen = _stamp(pack)
+        self.reload_ok = True
+        self._reloaded = self._clock()
+        log.info("reloaded %d rules", len(pack.rules))
+
+    def flush(self, receiver: str) -> None:
+        """Deliver what is due to one receiver."""
+        if not self._stopping.is_set():
+            self.dispatcher.flush(self._clock(), receiver)
+
+    def _open_alerts(self, run: Run, alerts: tuple[Alert, ...], all_known: bool) -> None:
+        self._deliveries.offer(run, alerts)
+        if all_known:
+            self.dispatcher.reconcile(run.id, {alert.id for alert in alerts}, self._clock())
+
+    def _schedule(self) -> None:
+        from apscheduler.executors.pool import ThreadPoolExecutor
+        from apscheduler.schedulers.background import BackgroundScheduler
+
+        # Its log says at every overrun that a job was skipped, which is what is meant to happen.
+        logging.getLogger("apscheduler").setLevel(logging.ERROR)
+        receivers = list(self.dispatcher.routes)
+        # A thread for each receiver: one that hangs must not take the one that polls.
+        pool = ThreadPoolExecutor(4 + len(receivers))
+        defaults = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+        self._scheduler = BackgroundScheduler(executors={"default": pool}, job_defaults=defaults, timezone="UTC")
+        self._every(POLL_SECONDS, self.poll)
+        self._every(DISCOVER_SECONDS, self.discover)
+        self._every(OVERDUE_SECONDS, self.overdue)
+        self._every(RELOAD_SECONDS, self.reload_if_changed)
+        self._every(PRUNE_SECONDS, self.dispatcher.outbox.prune)
+        for name in receivers:
+            self._every(FLUSH_SECONDS, self.flush, name)
+        self._scheduler.start()
+
+    def _every(self, seconds: float, job: Callable[..., object], *arguments: object) -> None:
+        self._scheduler.add_job(_guarded, "interval", (job, *arguments), seconds=seconds)
+
+    def _again(self, job: Callable[[], object]) -> None:
+        """Run a job now, in a thread of the scheduler: a signal handler must not wait for a lock."""
+        if self._scheduler is not None:
+            self._scheduler.add_job(_guarded, args=(job,))
+
+    def _last_flush(self) -> None:
+        """One attempt for each receiver at once, windows ended, within the time that a stop may take."""
+        self.dispatcher.hasten(self._clock())
+        threads = [
+            threading.Thread(target=self.dispatcher.flush, args=(self._clock(), name), daemon=True)
+            for name in self.dispatcher.routes
+        ]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + STOP_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _lock_state(self) -> None:
+        """Two services on one state folder would tell everything twice."""
+        folder = self.config.state_dir
+        try:
+            import fcntl
+
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock_file = open(folder / "lock", "a+")  # noqa: SIM115 (held while the service runs)
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._unlock_state()
+            raise DeliveryError(f"{folder} is used by another rltriage: stop it, or set another state_dir") from None
+        except (ImportError, OSError) as error:
+            # The outbox says for itself that it is in memory only; a full disk is no reason not to watch.
+            log.warning("%s cannot be locked: %s", folder, error)
+
+    def _unlock_state(self) -> None:
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
+
+    def _samples(self) -> list[Sample]:
+        """The service's own health, for the endpoint."""
+        dispatcher, outbox = self.dispatcher, self.dispatcher.outbox
+        found = [
+            self._sample(LOST, outbox.dropped),
+            self._sample(DISK, not outbox.degraded),
+            self._sample(RELOADED, self.reload_ok),
+            self._sample(RELOAD_TIME, self._reloaded),
+            self._sample(LOGS, self.fleet.logs),
+            self._sample(SOURCE_ERRORS, self.fleet.errors),
+        ]
+        for name, state in dispatcher.states.items():
+            found += [
+                self._sample(SENT, state.delivered, name),
+                self._sample(REMINDERS, state.reminders, name),
+                self._sample(FAILED, state.failed_attempts, name),
+                self._sample(REFUSED, state.refused, name),
+                self._sample(WAITING, len(outbox.waiting(name)), name),
+                self._sample(UP, not state.problem, name),
+            ]
+        return found
+
+    def _sample(self, family: Family, value: float, receiver: str = "") -> Sample:
+        key = family.name, receiver
+        if key not in self._series:
+            self._series[key] = Series(family, (("receiver", receiver),) if receiver else ())
+        return self._series[key], float(value)
+
+
+def _guarded(job: Callable[..., object], *arguments: object) -> None:
+    """A job that fails is logged and runs again at its next time."""
+    try:
+        job(*arguments)
+    except Exception:
+        log.exception("%s failed", getattr(job, "__name__", job))
+
+
+def _web(config: Config) -> Web:
+    """The endpoint's protection with its secrets read. Raises DeliveryError for one that is missing."""
+    web = config.web
+    return Web(web.cert_file, web.key_file, {user: password() for user, password in web.users.items()} or None)
+
+
+def _stamp(pack: RulePack) -> tuple[tuple[str, int, int], ...]:
+    """What tells that a rule file changed. A file that is gone counts as changed, and the reload says so."""
+    found = []
+    for path in pack.paths:
+        try:
+            stat = os.stat(path)
+        except OSError:
+            found.append((path, 0, 0))
+        else:
+            found.append((path, stat.st_mtime_ns, stat.st_size))
+        folder = Path(path).parent
+        with suppress(OSError):
+            found.append((str(folder), folder.stat().st_mtime_ns, 0))
+    return tuple(found)

@@ -1,0 +1,114 @@
+"""A real Alertmanager takes what we send: fires with fault and first test, resolves, and knows one alert as one."""
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from rltriage.exporters.delivery.alertmanager import Alertmanager, endpoint
+from rltriage.exporters.delivery.dispatcher import Dispatcher, Route
+from rltriage.exporters.delivery.http import Poster
+from rltriage.exporters.delivery.message import compose
+from rltriage.exporters.delivery.outbox import Outbox
+
+PAUSE = threading.Event()
+CONFIG = """
+route: {receiver: hook, group_by: [run], group_wait: 0s, group_interval: 1s, repeat_interval: 1h}
+receivers: [{name: hook, webhook_configs: [{url: 'URL', send_resolved: true}]}]
+"""
+
+
+@pytest.fixture
+def real(server_binary, tmp_path, journal):
+    """The address of an Alertmanager that passes everything on to the journal."""
+    binary = server_binary("prometheus-alertmanager")
+    (tmp_path / "alertmanager.yml").write_text(CONFIG.replace("URL", journal.url))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [*inside(binary), f"--config.file={tmp_path / 'alertmanager.yml'}", f"--storage.path={tmp_path / 'am'}"]
+    command += [f"--web.listen-address={address}", "--cluster.listen-address=", "--log.level=error"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    url = f"http://{address}"
+    try:
+        ready = until(lambda: get(f"{url}/-/ready") is not None or process.poll() is not None) and process.poll() is None
+        if not ready and os.environ.get("CI") != "1":
+            pytest.skip(f"Alertmanager does not start here: {process.stderr and process.stderr.read1()!r}")
+        assert ready
+        yield url
+    finally:
+        process.terminate()
+        process.communicate(timeout=10)
+
+
+def inside(binary):
+    """The command for Debian's binary: the path of its templates is compiled in, so it gets a /usr/share of its own."""
+    share = Path(binary).parents[1] / "share"
+    if Path("/usr/share/prometheus/alertmanager/default.tmpl").exists() or share == Path("/usr/share"):
+        return [binary]
+    mount = 'mount --bind "$0" /usr/share && exec "$@"'
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, str(share), binary]
+
+
+def get(url):
+    """The body of an answer, or None while nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.read()
+    except (urllib.error.URLError, ConnectionError):
+        return None
+
+
+def until(condition, seconds=20.0):
+    """Wait for a server's state; what it is when the time is up is the caller's to judge."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        PAUSE.wait(0.05)
+    return condition()
+
+
+def active(url):
+    """The labels of the alerts that Alertmanager holds to be active."""
+    return [alert["labels"] for alert in json.loads(get(f"{url}/api/v2/alerts?active=true"))]
+
+
+def test_an_alert_fires_with_fault_and_first_test_and_resolves(real, journal, tmp_path, make_alert):
+    """Through the outbox, as in service; the webhook behind Alertmanager hears both."""
+    route = Route(Alertmanager("am", [Poster(lambda: endpoint(real))], "http://watch:9464"))
+    dispatcher = Dispatcher(Outbox(tmp_path / "state"), [route])
+    dispatcher.offer([make_alert()], time.time(), labels={"team": "post"})
+    assert dispatcher.flush(time.time()) == 1
+    assert until(lambda: active(real))
+    (labels,) = active(real)
+    assert labels["fault"] == "ref_is_policy" and labels["first_test"] == "kl_after_one_step" and labels["team"] == "post"
+    dispatcher.flush(time.time() + 61)  # re-sent, and still one alert
+    assert len(active(real)) == 1
+    assert until(lambda: any(body["status"] == "firing" for body in journal.entries))
+    dispatcher.offer([make_alert(state="resolved", step=20)], time.time())
+    dispatcher.flush(time.time() + 62)
+    assert until(lambda: not active(real)) and until(lambda: journal.entries[-1]["status"] == "resolved")
+    assert "ref_is_policy" in journal.entries[-1]["alerts"][0]["annotations"]["suspects"]
+
+
+def test_it_stores_the_good_alerts_of_a_refused_batch(real, make_alert):
+    """Its 400 covers one label; the others are accepted and the bad one is named alone."""
+    good = [compose(make_alert(run=f"r{number}"), time.time()) for number in range(5)]
+    bad = compose(make_alert(run="bad"), time.time())
+    bad.labels["not-a-name"] = "x"  # type: ignore[index]
+    outcome = Alertmanager("am", [Poster(lambda: endpoint(real))]).send([*good[:3], bad, *good[3:]], time.time())
+    assert outcome.accepted == {0, 1, 2, 4, 5} and set(outcome.refused) == {3}
+    assert until(lambda: len(active(real)) == 5)
+
+
+def test_odd_texts_are_taken(real, make_alert):
+    """Whatever a run is called: control characters, quotes, other scripts, halves of surrogate pairs, long names."""
+    odd = ['a "b"\n\\', "\u0000\u001f", "\ud800", "\u904b\u884c \u2603", "x" * 5000, "{}", " "]
+    messages = [compose(make_alert(run=name, id=name, summary=name), time.time()) for name in odd]
+    outcome = Alertmanager("am", [Poster(lambda: endpoint(real))]).send(messages, time.time())
+    assert not outcome.refused and not outcome.problem and len(outcome.accepted) == len(odd)

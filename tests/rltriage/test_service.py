@@ -1,0 +1,327 @@
+"""The service: follows logs, tells people once, shows gauges, survives kills; receivers' journals are the witnesses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from rltriage.rules.config import load_config
+from rltriage.rules.errors import DeliveryError, RulePackError
+
+from rltriage.following import expand
+from rltriage.service import Service
+
+ROOT = Path(__file__).parents[2]
+
+
+def _chaos():
+    spec = importlib.util.spec_from_file_location("rltriage_chaos", ROOT / "benchmarks" / "chaos.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+chaos = _chaos()
+
+
+class Clock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def hook():
+    """A webhook that keeps a journal."""
+    with chaos.Journal() as journal:
+        yield journal
+
+
+@pytest.fixture
+def am():
+    """An Alertmanager's address with a journal."""
+    with chaos.Journal() as journal:
+        yield journal
+
+
+@pytest.fixture
+def setup(tmp_path, hook, am):
+    """Writes the configuration and opens services on it; each is stopped at the end."""
+    file = chaos.configure(tmp_path, hook.url, am.url)
+    clock = Clock()
+    opened = []
+
+    def make(**given) -> Service:
+        service = Service(load_config(file), clock=given.get("clock", clock))
+        service.open()
+        opened.append(service)
+        return service
+
+    make.clock = clock
+    yield make
+    for service in opened:
+        service.stop()
+
+
+def write(tmp_path: Path, run: str, *clip: float, start: int = 0) -> None:
+    """Append rows to a log; above .5 the alert `clip-high` fires."""
+    with open(tmp_path / "logs" / f"{run}.jsonl", "a") as file:
+        for step, value in enumerate(clip, start):
+            file.write(json.dumps({"step": step, "clip_frac": value, "reward": 0.5}) + "\n")
+
+
+def told(hook) -> list[tuple[str, str]]:
+    """(run, state) of what the webhook accepted, in order."""
+    return [(alert["run"], alert["state"]) for _, body in hook.accepted for alert in body["alerts"]]
+
+
+def turn(service: Service) -> None:
+    """What the scheduler does in a while, once."""
+    for follower in service.fleet._followers.values():
+        follower.due = 0.0  # a log without news is asked less often than a test turns
+    service.discover()
+    service.poll()
+    service.overdue()
+    for name in service.dispatcher.routes:
+        service.flush(name)
+
+
+def test_alerts_of_a_log_reach_both_receivers(setup, tmp_path, hook, am):
+    """Firing and resolved, once each, with fault and first test in the labels."""
+    write(tmp_path, "r1", 0.1, 0.9)
+    service = setup()
+    turn(service)
+    write(tmp_path, "r1", 0.1, start=2)
+    turn(service)
+    turn(service)
+    assert told(hook) == [("r1", "firing"), ("r1", "resolved")]
+    labels = am.accepted[0][1][0]["labels"]
+    assert (labels["alertname"], labels["run"], labels["fault"]) == ("ClipHigh", "r1", "accum_norm")
+    assert labels["first_test"] == "accumulation_equals_one_pass"
+
+
+def test_the_endpoint_shows_rows_alerts_and_the_services_own_health(setup, tmp_path, hook):
+    """Ready only after every log was read; counters of notifications and the state of the rules."""
+    write(tmp_path, "r1", 0.1, 0.9)
+    service = setup()
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        urllib.request.urlopen(f"{service.url}/-/ready", timeout=5)
+    turn(service)
+    assert urllib.request.urlopen(f"{service.url}/-/ready", timeout=5).status == 200
+    text = urllib.request.urlopen(f"{service.url}/metrics", timeout=5).read().decode()
+    assert 'rltriage_training_step{run="r1"} 1' in text
+    assert 'rltriage_notifications_total{receiver="hook"} 1' in text and 'rltriage_receiver_up{receiver="hook"} 1' in text
+    assert "rltriage_rules_reload_success 1" in text and "rltriage_outbox_durable 1" in text
+    hook.weather = lambda: "500"
+    write(tmp_path, "r1", 0.1, start=2)
+    turn(service)
+    text = urllib.request.urlopen(f"{service.url}/metrics", timeout=5).read().decode()
+    assert 'rltriage_notifications_waiting{receiver="hook"} 1' in text and 'rltriage_receiver_up{receiver="hook"} 0' in text
+
+
+def test_a_restart_says_nothing_twice_and_goes_on(setup, tmp_path, hook):
+    """The log is replayed, the ids are the same, and rows that came meanwhile are judged."""
+    write(tmp_path, "r1", 0.1, 0.9)
+    first = setup()
+    turn(first)
+    first.stop()
+    write(tmp_path, "r1", 0.9, 0.1, start=2)
+    turn(setup())
+    assert told(hook) == [("r1", "firing"), ("r1", "resolved")]
+
+
+def test_new_logs_are_found_and_finished_ones_forgotten(setup, tmp_path, hook):
+    """A log that has been silent for the retention ends its run, and its alerts as `ended`; an older one is not opened."""
+    write(tmp_path, "old", 0.9)
+    os.utime(tmp_path / "logs" / "old.jsonl", (1.0, 1.0))
+    service = setup()
+    turn(service)
+    write(tmp_path, "new", 0.9)
+    turn(service)
+    assert told(hook) == [("new", "firing")] and set(service.fleet.runs) == {"new"}
+    service.fleet._followers[str(tmp_path / "logs" / "new.jsonl")].heard -= service.config.retention + 1
+    turn(service)
+    turn(service)
+    assert told(hook)[1:] == [("new", "ended")] and not service.fleet.runs
+
+
+def test_an_alert_that_no_rule_stands_by_after_a_restart_ends(setup, tmp_path, am):
+    """Its rule was removed while the service was down; Alertmanager would believe it for ever."""
+    write(tmp_path, "r1", 0.9)
+    first = setup()
+    turn(first)
+    first.stop()
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(rules.read_text().replace("clip-high", "clip-renamed"))
+    turn(setup())
+    states = {alert["labels"]["alertname"]: alert["annotations"]["state"] for _, body in am.accepted for alert in body}
+    assert states == {"ClipHigh": "superseded", "ClipRenamed": "firing"}
+
+
+def test_an_alert_of_a_run_whose_log_is_gone_ends_after_a_restart(setup, tmp_path, am):
+    """Nobody will ever resolve it."""
+    write(tmp_path, "r1", 0.9)
+    first = setup()
+    turn(first)
+    first.stop()
+    (tmp_path / "logs" / "r1.jsonl").unlink()
+    turn(setup())
+    assert [alert["annotations"]["state"] for _, body in am.accepted for alert in body][-1] == "superseded"
+
+
+def test_rules_are_reloaded_when_a_file_changes_and_kept_when_it_is_wrong(setup, tmp_path, hook, caplog):
+    """A mistake leaves the old rules in force and is said; the gauge tells Prometheus."""
+    write(tmp_path, "r1", 0.1, 0.4)
+    service = setup()
+    turn(service)
+    rules = tmp_path / "rules.yaml"
+    good = rules.read_text()
+    rules.write_text(good.replace("above: 0.5", "abvoe: 0.5"))
+    service.reload_if_changed()
+    assert not service.reload_ok and "did you mean `above`" in caplog.text
+    rules.write_text(good.replace("above: 0.5", "above: 0.3"))
+    service.reload_if_changed()
+    assert service.reload_ok
+    write(tmp_path, "r1", 0.4, start=2)
+    turn(service)
+    assert told(hook) == [("r1", "firing")]
+
+
+def test_a_state_folder_serves_one_service(setup, tmp_path):
+    """Two would tell everything twice; once the first has stopped the second may start."""
+    first = setup()
+    with pytest.raises(DeliveryError, match="another rltriage"):
+        setup()
+    first.stop()
+    setup()
+
+
+def test_mistakes_are_found_before_anything_starts(setup, tmp_path):
+    """Rules that cannot be loaded, an address that is taken: the state folder is free again afterwards."""
+    rules = tmp_path / "rules.yaml"
+    good = rules.read_text()
+    rules.write_text("version: 1\nrules: 3\n")
+    with pytest.raises(RulePackError):
+        setup()
+    rules.write_text(good)
+    taken = setup()
+    config = tmp_path / "rltriage.yaml"
+    config.write_text(config.read_text().replace("127.0.0.1:0", taken.url.removeprefix("http://")))
+    taken_port = taken.url
+    taken.stop()
+    with chaos.Journal() as other:
+        config.write_text(config.read_text().replace(taken_port.removeprefix("http://"), other.url.removeprefix("http://")))
+        with pytest.raises(DeliveryError, match="cannot listen"):
+            setup()
+    config.write_text(config.read_text().replace(other.url.removeprefix("http://"), "127.0.0.1:0"))
+    setup()
+
+
+def test_one_bad_log_does_not_stop_the_others(setup, tmp_path, hook):
+    """Empty, binary, no rows at all, or a copy of a run that is followed already."""
+    (tmp_path / "logs" / "empty.jsonl").touch()
+    (tmp_path / "logs" / "binary.log").write_bytes(b"\0" * 5000)
+    (tmp_path / "logs" / "text.txt").write_text("hello\n" * 50)
+    write(tmp_path, "r1", 0.1, 0.9)
+    service = setup()
+    turn(service)
+    assert told(hook) == [("r1", "firing")]
+    write(tmp_path, "empty", 0.9)
+    turn(service)
+    assert told(hook)[1:] == [("empty", "firing")]
+
+
+def test_run_ids_stay_when_a_namesake_appears(setup, tmp_path, hook):
+    """An id that changed would make new alerts of those that were told."""
+    for folder in ("a", "b"):
+        (tmp_path / "logs" / folder).mkdir()
+    (tmp_path / "rltriage.yaml").write_text(
+        (tmp_path / "rltriage.yaml").read_text().replace("path: logs", "path: 'logs/*/metrics.jsonl'")
+    )
+    row = json.dumps({"step": 0, "clip_frac": 0.9, "reward": 0.5}) + "\n"
+    (tmp_path / "logs" / "b" / "metrics.jsonl").write_text(row)
+    first = setup()
+    turn(first)
+    (tmp_path / "logs" / "a" / "metrics.jsonl").write_text(row)
+    turn(first)
+    first.stop()
+    turn(setup())
+    assert told(hook) == [("metrics", "firing"), ("a/metrics", "firing")]
+
+
+def test_paths_folders_and_globs_name_logs_and_runs(tmp_path):
+    """A run directory stands for its rows; other files in it are not logs of their own."""
+    for run in ("one", "two"):
+        (tmp_path / "runs" / run).mkdir(parents=True)
+        for name in ("rows.jsonl", "alerts.jsonl"):
+            (tmp_path / "runs" / run / name).touch()
+    (tmp_path / "runs" / "plain.csv").touch()
+    (tmp_path / "runs" / "notes.md").touch()
+    runs = [str(tmp_path / "runs" / name) for name in ("one", "two")]
+    assert expand(str(tmp_path / "runs")) == [runs[0], str(tmp_path / "runs" / "plain.csv"), runs[1]]
+    assert expand(str(tmp_path / "runs" / "*" / "rows.jsonl")) == expand(str(tmp_path / "**" / "rows.jsonl")) == runs
+    assert expand(runs[0]) == [runs[0]] and expand(str(tmp_path / "none")) == []
+
+
+def test_a_thousand_logs(setup, tmp_path, hook):
+    """Each is followed; a round over logs without news stays far below its interval."""
+    for number in range(1000):
+        write(tmp_path, f"r{number}", 0.1, 0.9 if number % 100 == 0 else 0.1)
+    service = setup()
+    turn(service)
+    assert sorted(run for run, _ in told(hook)) == sorted(f"r{number}" for number in range(0, 1000, 100))
+    for follower in service.fleet._followers.values():
+        follower.due = 0.0
+    before = time.process_time()
+    service.poll()
+    assert service.fleet.logs == 1000 and time.process_time() - before < 0.5
+
+
+def test_sigterm_stops_gently_even_while_a_receiver_hangs(setup, tmp_path, hook):
+    """Exit code 0; what could not be delivered is delivered by the next start."""
+    release = threading.Event()
+
+    def weather() -> str:
+        release.wait(20)
+        return "500"
+
+    hook.weather = weather
+    write(tmp_path, "r1", 0.9)
+    command = [sys.executable, "-c", chaos.SERVICE, str(tmp_path / "rltriage.yaml"), "0"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not hook.attempts and time.monotonic() < deadline and not _waits(tmp_path):
+        release.wait(0.05)
+    process.send_signal(signal.SIGTERM)
+    release.set()
+    assert process.wait(30) == 0
+    hook.weather = lambda: "fair"
+    turn(setup())
+    assert told(hook) == [("r1", "firing")]
+
+
+def _waits(tmp_path: Path) -> bool:
+    return (tmp_path / "state" / "outbox.sqlite").exists()
+
+
+def test_kills_lose_nothing_and_repeat_nothing(tmp_path):
+    """Five SIGKILLs at random moments, receivers that misbehave, clocks that jump; `make chaos` does fifty."""
+    result = chaos.run(kills=5, seed=3, folder=tmp_path, pause=0.1, alive=(0.8, 2.4))
+    assert result.ok, (result, (tmp_path / "service.log").read_text()[-3000:])
+    assert result.kills == 5 and result.expected > 20
