@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rltriage.exporters.http import Server
+    from rltriage.exporters.state import RunState
     from rltriage.trainer.config import TrainConfig
 
 
@@ -64,7 +65,7 @@ def command(
     run_id = name or f"{fault or 'healthy'}-s{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     session = _Session(settings, fault, seed, count)
     session.open(packs or ("triage",), Path(directory), run_id, listen, as_json)
-    state = "crashed"
+    state: RunState = "crashed"
     try:
         session.train(checks)
         state = "finished"
@@ -122,7 +123,7 @@ class _Session:
                 checks=checks,
             )
 
-    def close(self, state: str) -> None:
+    def close(self, state: RunState) -> None:
         """End the run for every sink and give the port back."""
         self.watched.end(state, time.time())
         if self.server is not None:
