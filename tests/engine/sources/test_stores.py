@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from rltriage.engine.feed import Feed
 from rltriage.engine.sources import open_source
 from rltriage.engine.sources.mlflow_store import MlflowStore
