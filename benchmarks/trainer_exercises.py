@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import torch
+
 from rltriage.trainer import (
     FlightRecorder,
     TrainConfig,

@@ -9,8 +9,8 @@ from rltriage.engine.rows import Run
 from rltriage.exporters.naming import Family, Labels, Names, Series, label_value, run_labels
 from rltriage.exporters.state import RUN_STATES, Alerts, Snapshot
 
-Sample = tuple[Series, float]
 Lines = tuple[tuple[Family, ...], list[str]]
+Sample = tuple[Series, float]
 
 STEP = Family("rltriage_training_step", "gauge", "Step of the newest row")
 ROWS = Family("rltriage_rows", "counter", "Rows seen")
@@ -34,9 +34,6 @@ _IDENTITY = ("rule", "severity", "fault", "first_test")
 _MAX_FACTS = 64
 _MAX_SERIES = 5000
 _NOT_A_NUMBER = (TypeError, ValueError, OverflowError)
-
-
-Sample = tuple[Series, float]
 
 
 class Columns(NamedTuple):

@@ -11,7 +11,6 @@ from rltriage.engine.report import EMPTY, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.engine.rundir import RunDirectory
 from rltriage.engine.triage import Triage
-from rltriage.exporters.state import RunState
 from rltriage.exporters.jsonlines import alert_json, incident_json
 from rltriage.exporters.state import RunState
 from rltriage.rules.model import Catalogue, RulePack

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rltriage.rules.model import SEVERITIES, Severity
 
 if TYPE_CHECKING:
-    from rltriage.exporters.state import RunState
     from rltriage.engine.report import StepReport
     from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.state import RunState
 
 
 class Outcome:

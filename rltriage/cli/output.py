@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rltriage.exporters.state import RunState
     from rltriage.engine.report import StepReport
     from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.state import RunState
     from rltriage.replaying import Replayed
     from rltriage.rules.model import Catalogue
 

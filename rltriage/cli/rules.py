@@ -96,21 +96,26 @@ def schema() -> None:
 
 @command.command("test")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--rules", "packs", multiple=True, metavar="PACK", help="The packs under test, if the file names none.")
+@click.option("--rules", "packs", multiple=True, metavar="PACK", help="The packs under test. Default: triage.")
 def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
     """Run YAML unit tests of rules. Without FILE: the tests of the shipped pack. Exit 0 all pass, 1 some fail."""
-    from rltriage.engine.ruletests import run_rule_tests, shipped_tests
+    from rltriage.engine.ruletests import run_rule_tests
+    from rltriage.rules.loader import load_rules
 
-    failed = total = 0
-    for path in files or shipped_tests():
-        for result in run_rule_tests(path, packs=packs):
-            total += 1
-            if not result.passed:
-                failed += 1
-                click.echo(f"FAIL {path}: {result.name}\n{result.diff}")
-    click.echo(f"{total - failed} passed, {failed} failed")
+    pack = load_rules(*(packs or ("triage",)))
+    results = [result for path in files or _shipped_tests() for result in run_rule_tests(path, pack, pack.catalogue)]
+    failed = [result for result in results if not result.passed]
+    for result in failed:
+        click.echo(f"FAIL {result.name}\n{result.message}")
+    click.echo(f"{len(results) - len(failed)} passed, {len(failed)} failed")
     if failed:
         raise click.exceptions.Exit(1)
+
+
+def _shipped_tests() -> list[Path]:
+    from rltriage import rules
+
+    return sorted(Path(rules.__file__).parent.glob("packs/*.tests.yaml"))
 
 
 def _did_you_mean(word: str, known: list[str]) -> str:
