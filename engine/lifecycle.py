@@ -8,6 +8,7 @@ from typing import Literal
 from rltriage.engine.history import History
 from rltriage.rules.conditions.base import Check, Condition
 from rltriage.rules.model import Rule
+from rltriage.rules.templates import BUILT_IN, fields
 
 Status = Literal["inactive", "pending", "firing", "flapping"]
 Event = Literal["firing", "resolved", "flapping"]
@@ -69,8 +70,11 @@ class RuleState:
         self.before = (0, 0)
 
     def declare(self, history: History) -> None:
-        """Ask a new segment for what the rule reads, so that it is kept from the first row on."""
+        """Ask a new segment for what the rule and its summary read, so that it is kept from the first row on."""
         self.compile(history)
+        for name in fields(self.rule.summary):
+            if not name.startswith("config.") and name not in BUILT_IN:
+                history.last(name)
         self.check = self.veto = self.clear = None
         self.declared = True
 
