@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from rltriage.engine.feed import Feed
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.report import Alert, Incident

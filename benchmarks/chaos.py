@@ -29,6 +29,7 @@ from typing import Any
 WINDOW = 0.5
 RUNS = 6
 SETTLE_SECONDS = 180.0
+START_SECONDS = 30.0
 SERVICE = """
 import random, sys, time
 from pathlib import Path
@@ -99,9 +100,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass
 class Result:
-    """What the journals say. Lost and repeated are (alert id, state); `excused` were repeated in the crash window."""
+    """What the journals say. Lost and repeated are (alert id, state); `excused` were repeated in the crash window.
+
+    `told_between_kills` were delivered before the last start, which nobody kills: they are what the kills could harm.
+    """
 
     expected: int
+    told_between_kills: int
     kills: int
     attempts: int
     lost: list[tuple[str, str]]
@@ -143,9 +148,8 @@ class Writer(threading.Thread):
 def expected(folder: Path, pack_file: Path) -> dict[str, list[tuple[str, str]]]:
     """What must have been said of each run, in order: every transition of a replay of what was written."""
     from rltriage.engine.sources import open_source
-    from rltriage.rules.loader import load_rules
-
     from rltriage.replaying import replay
+    from rltriage.rules.loader import load_rules
 
     pack = load_rules(pack_file)
     found: dict[str, list[tuple[str, str]]] = {}
@@ -179,8 +183,8 @@ def configure(folder: Path, hook: str, alertmanager: str) -> Path:
     return file
 
 
-def run(kills: int, seed: int, folder: Path, pause: float = 0.1, alive: tuple[float, float] = (0.5, 4.0)) -> Result:
-    """One session of `kills` kills in `folder`; `alive` bounds the seconds between a start and its kill."""
+def run(kills: int, seed: int, folder: Path, pause: float = 0.1) -> Result:
+    """One session of `kills` kills in `folder`: every sixth while the service starts, the others while it delivers."""
     started = time.monotonic()
     chance = random.Random(seed)
     storm = threading.Event()
@@ -201,14 +205,15 @@ def run(kills: int, seed: int, folder: Path, pause: float = 0.1, alive: tuple[fl
         writer.start()
         weather = threading.Thread(target=change, daemon=True)
         weather.start()
-        killed = [_life(file, chance, chance.uniform(*alive)) for _ in range(kills)]
+        killed = [_life(file, chance, hook, early=number % 6 == 5) for number in range(kills)]
+        before = len(_told(hook))
         writer.done.set()
         writer.join()
         storm.clear()
         weather.join()
         wanted = expected(folder / "logs", folder / "rules.yaml")
         code = _last_life(file, lambda: _settled(wanted, hook, am))
-        return _judge(wanted, hook, am, killed, code, time.monotonic() - started)
+        return _judge(wanted, hook, am, killed, before, code, time.monotonic() - started)
 
 
 def _start(file: Path, offset: float) -> subprocess.Popen[bytes]:
@@ -216,17 +221,21 @@ def _start(file: Path, offset: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", SERVICE, str(file), str(offset)], stdout=log, stderr=log)
 
 
-def _life(file: Path, chance: random.Random, seconds: float) -> float:
+def _life(file: Path, chance: random.Random, hook: Journal, early: bool) -> float:
     """One start and its kill; the moment of the kill."""
+    attempts = hook.attempts
     process = _start(file, chance.choice([0.0, chance.uniform(-86400, 86400)]))
+    deadline = time.monotonic() + START_SECONDS
+    while not early and hook.attempts == attempts and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.005)
     try:
-        process.wait(seconds)
-        raise RuntimeError(f"the service ended by itself: {(file.parent / 'service.log').read_text()[-2000:]}")
+        process.wait(chance.uniform(0.0, 1.5))
     except subprocess.TimeoutExpired:
         at = time.monotonic()
         process.send_signal(signal.SIGKILL)
         process.wait()
-    return at
+        return at
+    raise RuntimeError(f"the service ended by itself: {(file.parent / 'service.log').read_text()[-2000:]}")
 
 
 def _last_life(file: Path, settled: Callable[[], bool]) -> int:
@@ -267,7 +276,13 @@ def _settled(wanted: dict[str, list[tuple[str, str]]], hook: Journal, am: Journa
 
 
 def _judge(
-    wanted: dict[str, list[tuple[str, str]]], hook: Journal, am: Journal, killed: list[float], code: int, seconds: float
+    wanted: dict[str, list[tuple[str, str]]],
+    hook: Journal,
+    am: Journal,
+    killed: list[float],
+    before: int,
+    code: int,
+    seconds: float,
 ) -> Result:
     told = _told(hook)
     first: dict[tuple[str, str], float] = {}
@@ -287,7 +302,9 @@ def _judge(
     states = _in_alertmanager(am)
     missing = [alert for alert, state in _last_states(wanted).items() if states.get(alert) != state]
     lost = [key for key in keys if key not in first]
-    return Result(len(keys), len(killed), hook.attempts, lost, repeated, excused, disordered, missing, code, seconds)
+    return Result(
+        len(keys), before, len(killed), hook.attempts, lost, repeated, excused, disordered, missing, code, seconds
+    )
 
 
 def main() -> None:
@@ -301,7 +318,8 @@ def main() -> None:
         if not result.ok:
             sys.stderr.write((Path(folder) / "service.log").read_text()[-4000:])
     print(
-        f"{result.kills} kills in {result.seconds:.0f} s: {result.expected} notifications due, {len(result.lost)} lost, "
+        f"{result.kills} kills in {result.seconds:.0f} s: {result.expected} notifications due, "
+        f"{result.told_between_kills} told before the last start, {len(result.lost)} lost, "
         f"{len(result.repeated)} repeated, {len(result.excused)} repeated in the crash window, "
         f"{len(result.disordered)} runs out of order, {len(result.not_in_alertmanager)} alerts wrong in Alertmanager, "
         f"{result.attempts} attempts"

@@ -20,7 +20,7 @@ class Series:
     observation costs one counter: `count` is the version less what rewinds have taken.
     """
 
-    __slots__ = ("keep", "last", "limit", "lost", "pushes", "row", "trackers", "values", "version")
+    __slots__ = ("failed", "keep", "last", "limit", "lost", "pushes", "row", "trackers", "values", "version")
 
     def __init__(self) -> None:
         self.last: float | None = None
@@ -31,6 +31,7 @@ class Series:
         self.limit = 0
         self.values = array("d")
         self.trackers: dict[tuple[object, ...], Tracker] = {}
+        self.failed: tuple[object, ...] = ()
         self.pushes: tuple[Callable[[float], None], ...] = ()
 
     @property
@@ -66,14 +67,20 @@ class Series:
             tracker.rewind(self.values[-tracker.reach :], 0)
         self.need(tracker.reach)
         self.trackers[key] = tracker
-        self.pushes = tuple(one.push for one in self.trackers.values())
+        self.retire()
 
     def drop(self, tracker: object) -> object:
         """Stop feeding a tracker; returns its key."""
         key = next((key for key, one in self.trackers.items() if one is tracker), None)
-        if key is not None:
-            self.pushes = tuple(one.push for one in self.trackers.values() if one is not tracker)
+        self.failed = (*self.failed, tracker)
+        self.retire()
         return key
+
+    def retire(self) -> None:
+        """Feed only trackers that can still learn something."""
+        self.pushes = tuple(
+            one.push for one in self.trackers.values() if not one.done and all(one is not bad for bad in self.failed)
+        )
 
     def rewind(self, dropped: int, step: int) -> None:
         """The run went back to `step`: drop the newest observations; trackers of the whole segment keep what they saw."""
@@ -96,6 +103,11 @@ class Head(Baseline):
     def __init__(self, size: int) -> None:
         self.size = size
         self.values = array("d")
+
+    @property
+    def done(self) -> bool:
+        """It is full."""
+        return len(self.values) == self.size
 
     def push(self, value: float) -> None:
         """Take one observation while there is room."""

@@ -23,7 +23,7 @@ def lines(columns: Columns) -> Lines:
 
 def document(blocks: Mapping[Family, list[str]], openmetrics: bool) -> bytes:
     """All families, each with its header, in the order of the mapping."""
-    header = _openmetrics_header if openmetrics else _text_header
+    header = openmetrics_header if openmetrics else _text_header
     parts: list[str] = []
     for family, block in blocks.items():
         parts.append(header(family))
@@ -39,6 +39,7 @@ def _text_header(family: Family) -> str:
     return f"# HELP {family.sample_name} {text}\n# TYPE {family.sample_name} {kind}\n"
 
 
-def _openmetrics_header(family: Family) -> str:
+def openmetrics_header(family: Family) -> str:
+    """HELP and TYPE of a family as OpenMetrics writes them."""
     text = family.help.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
     return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}\n"

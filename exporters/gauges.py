@@ -21,8 +21,8 @@ from rltriage.engine.report import StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters import exposition
 from rltriage.exporters.naming import Family, Names, Series
-from rltriage.exporters.samples import FIRST, LAST, Columns, Entry, Lines
-from rltriage.exporters.state import Alerts, RunState, Snapshot
+from rltriage.exporters.samples import FIRST, LAST, Columns, Entry, Lines, Sample
+from rltriage.exporters.state import Alerts, Snapshot
 from rltriage.rules.model import MetricInfo, Rule
 
 RUNS = Family("rltriage_exporter_runs", "gauge", "Runs that the exporter holds")
@@ -30,14 +30,17 @@ FAILURES = Family("rltriage_exporter_failures", "counter", "Rows or values that 
 DROPPED = Family("rltriage_exporter_dropped", "counter", "What was refused to stay bounded, by reason")
 BUILD = Family("rltriage_build", "info", "Version of rltriage")
 
+QUIET_RUNS = 20
+"""Runs that show rules which have never fired: for 1,000 runs of the shipped pack they would be 28 MB a scrape."""
+
 
 class Gauges:
     """Holds the newest row and the alert state of every run and renders them for Prometheus.
 
-    `metrics` is the catalogue's; rules given in `rules` are shown at 0 before they first fire. Series of an ended run
-    stay for `linger` seconds. At most `max_runs` runs and `max_extra` unmapped names are held; what is refused is counted.
-    `publish` and `end` never raise. `clock` gives the arrival time of rows that carry none, and the age of ended runs.
-    `more` gives samples of whoever embeds the gauges; it is asked at every scrape.
+    `metrics` is the catalogue's. Rules given in `rules` are shown at 0 before they first fire, for the first QUIET_RUNS
+    runs. Series of an ended run stay for `linger` seconds. At most `max_runs` runs and `max_extra` unmapped names are held;
+    what is refused is counted. `publish` and `end` never raise. `clock` gives the arrival time of rows that carry none, and
+    the age of ended runs. `more` gives samples of whoever embeds the gauges; it is asked at every scrape.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class Gauges:
         except Exception:
             self._failures += 1
 
-    def end(self, run_id: str, state: RunState, now: float) -> None:
+    def end(self, run_id: str, state: str, now: float) -> None:
         """Mark a run as `finished`, `crashed` or `stale` at `now` (unix seconds); a later row makes it running again.
 
         Alerts of a stale run keep their value: nothing has recovered. Otherwise they go to 0.
@@ -102,13 +105,13 @@ class Gauges:
         """The exposition: text 0.0.4 or OpenMetrics 1.0.0, plain or gzip level 1; cached until something changes."""
         with self._rendering:
             self._forget_ended()
-            change, more = self._change, self._more()
+            change, more = self._change, self._given()
             if change != self._cached_change or more != self._cached_more:
                 self._cache.clear()
                 self._cached_change, self._cached_more = change, more
             body = self._cache.get((openmetrics, False))
             if body is None:
-                body = self._cache[openmetrics, False] = exposition.document(self._blocks(), openmetrics)
+                body = self._cache[openmetrics, False] = exposition.document(self._blocks(more), openmetrics)
             if not gzipped:
                 return body
             if (openmetrics, True) not in self._cache:
@@ -120,7 +123,7 @@ class Gauges:
         with self._rendering:
             self._forget_ended()
             found = [entry.columns(entry.snapshot, self._names) for entry in list(self._entries.values())]
-            found.append(self._own())
+            found.append(self._own(self._given()))
         for columns in found:
             yield from zip(*columns, strict=True)
 
@@ -133,7 +136,8 @@ class Gauges:
                     return None
                 oldest = min(ended, key=lambda entry: entry.snapshot.ended or 0.0)
                 del self._entries[oldest.run.id]
-            return self._entries.setdefault(run.id, Entry(run, self._quiet))
+            start = self._quiet if len(self._entries) < QUIET_RUNS else Snapshot(Alerts())
+            return self._entries.setdefault(run.id, Entry(run, start))
 
     def _forget_ended(self) -> None:
         limit = self._clock() - self._linger
@@ -143,13 +147,13 @@ class Gauges:
                 self._entries.pop(entry.run.id, None)
                 self._change = next(self._changes)
 
-    def _blocks(self) -> dict[Family, list[str]]:
+    def _blocks(self, more: list[Sample]) -> dict[Family, list[str]]:
         # Runs whose lines are of the same families are turned into columns at once: most runs log the same metrics.
         alike: defaultdict[tuple[Family, ...], list[list[str]]] = defaultdict(list)
         for entry in list(self._entries.values()):
             families, lines = self._formatted(entry)
             alike[families].append(lines)
-        families, lines = exposition.lines(self._own())
+        families, lines = exposition.lines(self._own(more))
         alike[families].append(lines)
         found: defaultdict[Family, list[str]] = defaultdict(list)
         for families, rows in alike.items():
@@ -171,7 +175,14 @@ class Gauges:
         entry.rendered = (snapshot, text)
         return text
 
-    def _own(self) -> Columns:
+    def _given(self) -> list[Sample]:
+        try:
+            return list(self._more())
+        except Exception:
+            self._failures += 1
+            return []
+
+    def _own(self, more: list[Sample]) -> Columns:
         names = self._names
         own = {
             Series(RUNS, ()): len(self._entries),
@@ -181,9 +192,8 @@ class Gauges:
             Series(DROPPED, (("reason", "run"),)): self._runs_refused,
             Series(BUILD, (("version", _version()),)): 1,
         }
-        more = self._more()
-        series, values = [*own, *(one for one, _ in more)], [*own.values(), *(value for _, value in more)]
-        return Columns(series, [float(value) for value in values])
+        samples = [*own.items(), *more]
+        return Columns([series for series, _ in samples], [float(value) for _, value in samples])
 
 
 @functools.cache

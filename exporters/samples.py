@@ -10,6 +10,7 @@ from rltriage.exporters.naming import Family, Labels, Names, Series, label_value
 from rltriage.exporters.state import RUN_STATES, Alerts, Snapshot
 
 Lines = tuple[tuple[Family, ...], list[str]]
+Sample = tuple[Series, float]
 
 STEP = Family("rltriage_training_step", "gauge", "Step of the newest row")
 ROWS = Family("rltriage_rows", "counter", "Rows seen")
@@ -20,12 +21,16 @@ INFO = Family("rltriage_run", "info", "Config facts and profile of the run")
 EVALUATION = Family("rltriage_evaluation_seconds", "counter", "Seconds spent evaluating rules")
 FIRING = Family("rltriage_alert_firing", "gauge", "1 while the rule's alert fires")
 EXPLAINED = Family("rltriage_alert_explained", "gauge", "1 while another firing alert explains this one")
+LAST_FIRING = Family(
+    "rltriage_alert_last_firing_timestamp_seconds", "gauge", "Unix time of the last row with the alert firing"
+)
 VIOLATIONS = Family("rltriage_rule_violations", "counter", "Rows during which the rule's alert fired")
 TRANSITIONS = Family("rltriage_alert_transitions", "counter", "Alert transitions by the state that they led to")
 SCORE = Family("rltriage_incident_suspect_score", "gauge", "Probability of each suspect of the open incident")
 FIRST = (STEP, ROWS, LAST_ROW, EVALUATED, STATE, INFO)
-LAST = (EVALUATION, FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, SCORE)
+LAST = (EVALUATION, FIRING, LAST_FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, SCORE)
 
+_IDENTITY = ("rule", "severity", "fault", "first_test")
 _MAX_FACTS = 64
 _MAX_SERIES = 5000
 _NOT_A_NUMBER = (TypeError, ValueError, OverflowError)
@@ -115,9 +120,10 @@ class Entry:
         found.values.append(float(value))
 
     def _add_alerts(self, found: Columns, alerts: Alerts) -> None:
-        for (rule, severity, fault, first_test), on in alerts.firing.items():
-            identity = (("rule", rule), ("severity", severity), ("fault", fault), ("first_test", first_test))
-            self._add(found, FIRING, on, *identity)
+        for key, on in alerts.firing.items():
+            self._add(found, FIRING, on, *zip(_IDENTITY, key, strict=True))
+        for key, at in alerts.last_firing.items():
+            self._add(found, LAST_FIRING, at, *zip(_IDENTITY, key, strict=True))
         for rule, on in alerts.explained.items():
             self._add(found, EXPLAINED, on, ("rule", rule))
         for rule, count in alerts.violations.items():

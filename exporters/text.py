@@ -153,6 +153,7 @@ _ACTIONS = {
 
 
 def _test_parts(label: str, test: str, run: str, catalogue: Catalogue) -> Iterator[_Part]:
+    """The test's title and its command; where nothing can be run, the first sentence of how to do it by hand."""
     if not test:
         return
     entry = catalogue.first_tests.get(test)
@@ -160,7 +161,7 @@ def _test_parts(label: str, test: str, run: str, catalogue: Catalogue) -> Iterat
     if entry is not None and entry.command:
         yield _Part("", f"$ {test_command(entry.command, run)}", "command")
     elif entry is not None and entry.how:
-        yield _Part("", entry.how)
+        yield _Part("", entry.how.split(". ")[0].rstrip(".") + ".")
 
 
 def _seen(alert: Alert) -> str:

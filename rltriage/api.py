@@ -26,7 +26,6 @@ from rltriage.engine.rows import Record, Row, Run
 from rltriage.engine.rundir import ROWS, RunDirectory, safe_name
 from rltriage.engine.sources.run_directory import RunDirectorySource
 from rltriage.notices import Notices
-from rltriage.rules.catalogue import load_catalogue
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import SEVERITIES, Severity
@@ -124,8 +123,7 @@ class Watch:
         self._notices = Notices(options.get("on_alert"), options.get("quiet", False))
         if active:
             rules = options.get("rules", ("triage",))
-            self._catalogue = load_catalogue()
-            self._pack = load_rules(*([rules] if isinstance(rules, (str, Path)) else rules), catalogue=self._catalogue)
+            self._pack = load_rules(*([rules] if isinstance(rules, (str, Path)) else rules))
             self._listen(options.get("listen"))
             atexit.register(self._at_exit)
 
@@ -211,10 +209,10 @@ class Watch:
         return alert.state == "firing" and alert.severity in self._halting and alert.explained_by is None
 
     def _start(self, intake: Intake) -> WatchedRun:
-        self._notices.catalogue = self._catalogue
+        self._notices.catalogue = self._pack.catalogue
         gauges: list[Sink] = [] if self._gauges is None else [self._gauges]
         before = self._before(intake.run.profile)
-        run = WatchedRun(intake.run, self._pack, self._catalogue, [*gauges, *self._journal(intake.run), self._notices])
+        run = WatchedRun(intake.run, self._pack, [*gauges, *self._journal(intake.run), self._notices])
         for row in before:
             run.recall(row, gauges)
         return run
@@ -249,7 +247,7 @@ class Watch:
             self._failed("the run is not written to disk")
             return []
         self.path = path
-        return [Journal(directory, self._catalogue)]
+        return [Journal(directory, self._pack.catalogue)]
 
     def _listen(self, listen: str | int | None) -> None:
         if listen is None:
@@ -257,7 +255,7 @@ class Watch:
         from rltriage.exporters.gauges import Gauges
         from rltriage.exporters.http import serve_metrics
 
-        self._gauges = Gauges(self._catalogue.metrics, self._pack.rules)
+        self._gauges = Gauges(self._pack.catalogue.metrics, self._pack.rules)
         try:
             self._server = serve_metrics(self._gauges, listen if isinstance(listen, str) else f"127.0.0.1:{listen}")
         except (OSError, RltriageError):

@@ -1,6 +1,7 @@
 """Many logs followed at once: found by path or glob, polled, each run watched, forgotten when its rows stop for long.
 
-Nothing here waits or reads a clock. A `Fleet` belongs to one thread at a time; the service sees to that.
+Nothing here reads a clock. A `Fleet` belongs to one thread at a time; the service sees to that. Logs on disk are one fleet;
+an address, whose answers take time, is one of its own.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
 from rltriage.engine.feed import Feed, run_ids
 from rltriage.engine.report import Alert, StepReport
 from rltriage.engine.rows import Run
 from rltriage.engine.rundir import ROWS, write_atomically
-from rltriage.engine.sources import Source, open_source
-from rltriage.rules.config import SourceConfig
+from rltriage.engine.sources import open_source
+from rltriage.rules.config import SourceConfig, text_of
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.model import Catalogue, RulePack
+from rltriage.rules.model import RulePack
 from rltriage.watching import Sink, WatchedRun
 
 log = logging.getLogger("rltriage.service")
@@ -31,7 +33,6 @@ SHORTEST_POLL = 1.0
 LONGEST_POLL = 30.0
 IDLE_SHARE = 20.0
 """A log that has been silent for a while is asked again after this fraction of the silence."""
-Opener = Callable[[str], Source]
 
 
 class RunNames:
@@ -83,34 +84,32 @@ class Fleet:
     """Every run that a service watches. `sinks` get each row and report, in their order.
 
     `open_alerts` is called with a run and its open alerts after each report that changed any, and once (`all_known` True)
-    after a log has been read to its end for the first time and the clock was asked, too.
+    after a log has been read to its end for the first time and the clock was asked, too. `owners` says which log each run
+    is read from, in all fleets of a service.
     """
 
     def __init__(
         self,
         sources: Iterable[SourceConfig],
         pack: RulePack,
-        catalogue: Catalogue,
         sinks: Iterable[Sink],
         *,
         names: RunNames,
         retention: float,
+        owners: dict[str, str],
         open_alerts: Callable[[Run, tuple[Alert, ...], bool], None],
-        opener: Opener = open_source,
     ) -> None:
         self.pack = pack
         self.runs: dict[str, WatchedRun] = {}
         self.rows = 0
         self.errors = 0
         self._sources = tuple(sources)
-        self._catalogue = catalogue
         self._sinks = tuple(sinks)
         self._names = names
         self._retention = retention
         self._open_alerts = open_alerts
-        self._opener = opener
         self._followers: dict[str, Follower] = {}
-        self._owners: dict[str, str] = {}
+        self._owners = owners
         self._said: set[str] = set()
         self._forgotten: dict[str, float] = {}
 
@@ -121,18 +120,25 @@ class Fleet:
 
     @property
     def caught_up(self) -> bool:
-        """Whether every log has been read to its end at least once."""
-        return all(follower.caught_up for follower in self._followers.values())
+        """Whether every log has been read to its end at least once, and every address has answered."""
+        addresses = sum(source.kind != "path" for source in self._sources)
+        return len(self._followers) >= addresses and all(follower.caught_up for follower in self._followers.values())
 
     def discover(self, now: float, wall: float) -> int:
         """Open what has appeared. Logs that were last written longer ago than `retention` are over and left alone."""
+        opened = 0
         fresh: dict[str, SourceConfig] = {}
-        for source in self._sources:
+        for number, source in enumerate(self._sources):
+            if source.kind != "path":
+                opened += f"{source.kind} {number}" not in self._followers and self._follow_address(number, source, now)
+                continue
             for path in expand(str(source.where)):
                 if path not in self._followers and self._is_recent(path, wall):
                     fresh.setdefault(path, source)
         names = self._names.name(fresh)
-        return sum(self._follow(path, names[path], source, now) for path, source in fresh.items())
+        for path, source in fresh.items():
+            opened += self._follow(path, path, names[path], source, now)
+        return opened
 
     def poll(self, now: float, stopping: Callable[[], bool] = lambda: False) -> int:
         """Take what is new in every log that is due; how many rows. A log that fails is asked again later."""
@@ -186,26 +192,43 @@ class Fleet:
         written = _written(path)
         return written is not None and wall - written <= self._retention and written > self._forgotten.get(path, 0.0)
 
-    def _follow(self, path: str, name: str, source: SourceConfig, now: float) -> bool:
+    def _follow_address(self, number: int, source: SourceConfig, now: float) -> bool:
+        """An address may be a secret, so it is called by its place in the configuration."""
+        where = f"{source.kind} {number}"
         try:
-            feed = Feed(self._opener(path), name, source.profile, source.config, source.labels)
+            url = text_of(source.where)()
         except RltriageError as error:
-            if path not in self._said:
-                self._said.add(path)
-                log.info("not followed yet: %s", error)
+            self._say(where, str(error))
             return False
-        self._followers[path] = Follower(path, feed, due=now, heard=now)
+        if source.query:
+            url += ("&" if urlsplit(url).query else "?") + urlencode({"query": source.query})
+        return self._follow(where, url, urlsplit(url).netloc.rpartition("@")[2], source, now)
+
+    def _follow(self, where: str, path: str, name: str, source: SourceConfig, now: float) -> bool:
+        try:
+            feed = Feed(open_source(path, follow=True), name, source.profile, source.config, source.labels)
+        except RltriageError as error:
+            self.errors += 1
+            self._say(where, "it does not answer as it should" if source.kind != "path" else str(error))
+            return False
+        self._followers[where] = Follower(where, feed, due=now, heard=now)
         return True
 
+    def _say(self, where: str, what: str) -> None:
+        if where not in self._said:
+            self._said.add(where)
+            log.warning("%s: %s (said once)", where, what)
+
     def _poll(self, follower: Follower, now: float) -> None:
+        stats = follower.feed.source.stats
+        refused = stats.bad
         try:
             pairs = follower.feed.poll()
         except Exception as error:  # one log must not end the service; the next poll may do better
-            self.errors += 1
-            if follower.where not in self._said:
-                self._said.add(follower.where)
-                log.warning("%s cannot be read (said once): %r", follower.where, error)
-            pairs = []
+            self._say(follower.where, f"it cannot be read: {type(error).__name__}")
+            pairs, refused = [], -1
+        failed = not pairs and stats.bad != refused
+        self.errors += failed
         for intake, row in pairs:
             watched = self._run(follower, intake.run)
             if watched is not None:
@@ -214,20 +237,17 @@ class Fleet:
         if pairs:
             follower.heard = now
         follower.due = now + min(max(SHORTEST_POLL, (now - follower.heard) / IDLE_SHARE), LONGEST_POLL)
-        follower.caught_up = True
+        follower.caught_up = follower.caught_up or not failed
 
     def _run(self, follower: Follower, run: Run) -> WatchedRun | None:
+        if self._owners.setdefault(run.id, follower.where) != follower.where:
+            # Two logs of one id are two loggers of one run, or a copy: rows of both in turn would look like rewinds.
+            self._say(follower.where, f"its run {run.id} is read from {self._owners[run.id]} already and ignored here")
+            return None
         watched = self.runs.get(run.id)
         if watched is None:
-            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._catalogue, self._sinks)
-            self._owners[run.id] = follower.where
+            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks)
             follower.runs.add(run.id)
-        elif self._owners[run.id] != follower.where:
-            # Two logs of one id are two loggers of one run, or a copy: rows of both in turn would look like rewinds.
-            if follower.where not in self._said:
-                self._said.add(follower.where)
-                log.warning("%s: run %s is read from %s already; ignored", follower.where, run.id, self._owners[run.id])
-            return None
         return watched
 
     def _watched(self, follower: Follower) -> Iterator[WatchedRun]:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,14 @@ class Deliveries:
         self._incidents.pop(run_id, None)
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A fleet, and the lock that makes it one job's at a time."""
+
+    fleet: Fleet
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class Service:
     """Watches what a configuration names until it is stopped.
 
@@ -94,7 +103,6 @@ class Service:
         self.reload_ok = True
         self._insecure = insecure
         self._clock = clock
-        self._watching = threading.Lock()  # the fleet belongs to one job at a time
         self._stopping = threading.Event()
         self._ready = False
         self._settled = False
@@ -118,15 +126,7 @@ class Service:
             self.dispatcher = Dispatcher(Outbox(config.state_dir), routes(config), catalogue=pack.catalogue)
             self.gauges = Gauges(pack.catalogue.metrics, pack.rules, max_runs=MAX_RUNS, more=self._samples)
             self._deliveries = Deliveries(self.dispatcher, self._clock)
-            self.fleet = Fleet(
-                config.sources,
-                pack,
-                pack.catalogue,
-                (self._deliveries, self.gauges),
-                names=RunNames(config.state_dir / "runs.json"),
-                retention=config.retention,
-                open_alerts=self._open_alerts,
-            )
+            self._fleets = self._make_fleets(pack)
             self._rules_seen = _stamp(pack)
             self._reloaded = self._clock()
             self._server = serve_metrics(
@@ -137,6 +137,26 @@ class Service:
             raise
         raise_file_limit()
         self.discover()
+
+    def _make_fleets(self, pack: RulePack) -> list[Watched]:
+        """One fleet for everything on disk, one for each address: an answer that takes long holds up nothing else."""
+        names, owners = RunNames(self.config.state_dir / "runs.json"), dict[str, str]()
+        sources = self.config.sources
+        groups = [[source for source in sources if source.kind == "path"], *([s] for s in sources if s.kind != "path")]
+        return [
+            Watched(
+                Fleet(
+                    group,
+                    pack,
+                    (self._deliveries, self.gauges),
+                    names=names,
+                    retention=self.config.retention,
+                    owners=owners,
+                    open_alerts=self._open_alerts,
+                )
+            )
+            for group in groups
+        ]
 
     def stop(self) -> None:
         """Finish what is in progress, deliver what can be delivered, and let go. Stopping twice does nothing."""
@@ -150,9 +170,10 @@ class Service:
             self._last_flush()
         if self._server is not None:
             self._server.close()
-        if self._watching.acquire(timeout=STOP_SECONDS):
-            self.fleet.close()
-            self._watching.release()
+        for watched in self._fleets:
+            if watched.lock.acquire(timeout=STOP_SECONDS):
+                watched.fleet.close()
+                watched.lock.release()
         self.dispatcher.close()
         self._unlock_state()
 
@@ -180,34 +201,37 @@ class Service:
         """Whether every log has been read to its end once, so that what is shown is what is so."""
         return self._ready
 
-    def poll(self) -> None:
-        """Take what is new."""
-        with self._watching:
-            self.fleet.poll(time.monotonic(), self._stopping.is_set)
-            self._ready = self._ready or self.fleet.caught_up
+    def poll(self, watched: Watched | None = None) -> None:
+        """Take what is new, in one fleet or in each."""
+        for each in [watched] if watched is not None else self._fleets:
+            with each.lock:
+                each.fleet.poll(time.monotonic(), self._stopping.is_set)
+        # An address that does not answer is a source's error, not a reason to be taken out of service.
+        self._ready = self._ready or self._fleets[0].fleet.caught_up
 
-    def discover(self) -> None:
+    def discover(self, watched: Watched | None = None) -> None:
         """Look for new logs."""
-        with self._watching:
-            if not self._stopping.is_set():
-                self.fleet.discover(time.monotonic(), self._clock())
+        for each in [watched] if watched is not None else self._fleets:
+            with each.lock:
+                if not self._stopping.is_set():
+                    each.fleet.discover(time.monotonic(), self._clock())
 
     def overdue(self) -> None:
         """Notice overdue rows, and close what nothing stands by: runs that are over, alerts of before a restart."""
-        with self._watching:
-            if self._stopping.is_set():
-                return
-            now = self._clock()
-            self.fleet.tick(now)
-            self.fleet.forget(time.monotonic(), now)
-            if self.fleet.caught_up and not self._settled:
-                self._settled = True
-                for run in self.dispatcher.open_runs() - self.fleet.runs.keys():
-                    self.dispatcher.reconcile(run, frozenset(), now)
+        for each in self._fleets:
+            with each.lock:
+                if not self._stopping.is_set():
+                    each.fleet.tick(self._clock())
+                    each.fleet.forget(time.monotonic(), self._clock())
+        if not self._settled and all(each.fleet.caught_up for each in self._fleets):
+            self._settled = True
+            known = {run for each in self._fleets for run in each.fleet.runs}
+            for run in self.dispatcher.open_runs() - known:
+                self.dispatcher.reconcile(run, frozenset(), self._clock())
 
     def reload_if_changed(self) -> None:
         """Reload the rules if one of their files changed since they were last read."""
-        stamp = _stamp(self.fleet.pack)
+        stamp = _stamp(self._fleets[0].fleet.pack)
         if stamp != self._rules_seen:
             self._rules_seen = stamp
             self.reload_rules()
@@ -220,8 +244,9 @@ class Service:
             self.reload_ok = False
             log.error("the rules were not reloaded, the old ones stay:\n%s", error)
             return
-        with self._watching:
-            self.fleet.reload(pack)
+        for each in self._fleets:
+            with each.lock:
+                each.fleet.reload(pack)
         self._rules_seen = _stamp(pack)
         self.reload_ok = True
         self._reloaded = self._clock()
@@ -244,12 +269,13 @@ class Service:
         # Its log says at every overrun that a job was skipped, which is what is meant to happen.
         logging.getLogger("apscheduler").setLevel(logging.ERROR)
         receivers = list(self.dispatcher.routes)
-        # A thread for each receiver: one that hangs must not take the one that polls.
-        pool = ThreadPoolExecutor(4 + len(receivers))
+        # A thread for each receiver and address: one that hangs must not take those that poll.
+        pool = ThreadPoolExecutor(4 + len(receivers) + 2 * len(self._fleets))
         defaults = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         self._scheduler = BackgroundScheduler(executors={"default": pool}, job_defaults=defaults, timezone="UTC")
-        self._every(POLL_SECONDS, self.poll)
-        self._every(DISCOVER_SECONDS, self.discover)
+        for watched in self._fleets:
+            self._every(POLL_SECONDS, self.poll, watched)
+            self._every(DISCOVER_SECONDS, self.discover, watched)
         self._every(OVERDUE_SECONDS, self.overdue)
         self._every(RELOAD_SECONDS, self.reload_if_changed)
         self._every(PRUNE_SECONDS, self.dispatcher.outbox.prune)
@@ -307,8 +333,8 @@ class Service:
             self._sample(DISK, not outbox.degraded),
             self._sample(RELOADED, self.reload_ok),
             self._sample(RELOAD_TIME, self._reloaded),
-            self._sample(LOGS, self.fleet.logs),
-            self._sample(SOURCE_ERRORS, self.fleet.errors),
+            self._sample(LOGS, sum(each.fleet.logs for each in self._fleets)),
+            self._sample(SOURCE_ERRORS, sum(each.fleet.errors for each in self._fleets)),
         ]
         for name, state in dispatcher.states.items():
             found += [

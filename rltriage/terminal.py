@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rltriage.engine.report import StepReport
     from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.state import RunState
     from rltriage.rules.model import Catalogue
 
 # Heading and metric; at 80 columns there is room for eight.
@@ -97,7 +98,7 @@ class RunView:
         self._console.print()
         self._heading_due = True
 
-    def end(self, run_id: str, state: str, now: float) -> None:
+    def end(self, run_id: str, state: RunState, now: float) -> None:
         """The closing lines."""
         self._progress.stop()
         self._session.conclude(self._console)

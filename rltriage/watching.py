@@ -36,9 +36,9 @@ class WatchedRun:
     A sink that fails is skipped for that row, counted in `failures` and said once: watching goes on.
     """
 
-    def __init__(self, run: Run, pack: RulePack, catalogue: Catalogue, sinks: Iterable[Sink] = ()) -> None:
+    def __init__(self, run: Run, pack: RulePack, sinks: Iterable[Sink] = ()) -> None:
         self.run = run
-        self.monitor = Monitor(run, pack, catalogue, triage=Triage(catalogue, pack))
+        self.monitor = Monitor(run, pack, pack.catalogue, triage=Triage(pack.catalogue, pack))
         self.sinks = tuple(sinks)
         self.failures = 0
         self._ended = False

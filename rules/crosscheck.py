@@ -11,7 +11,7 @@ from typing import Any
 from rltriage.rules import templates
 from rltriage.rules.facts import CONFIG_FACTS
 from rltriage.rules.model import Catalogue, Problem, Rule
-from rltriage.rules.validate import closest
+from rltriage.rules.validate import capped, closest
 from rltriage.rules.yamlmarks import Node
 
 _FOREIGN = re.compile(r"[/.:]")  # frameworks' own names (`actor/entropy`); canonical names have none of these
@@ -41,7 +41,8 @@ def _facts_in(value: Any) -> Iterator[str]:
         for item in value:
             yield from _facts_in(item)
     elif hasattr(value, "__dataclass_fields__"):
-        for name in _names(type(value)):
+        cls: Any = type(value)
+        for name in _names(cls):
             below = getattr(value, name)
             if name == "config" and isinstance(below, str):
                 yield below.split(".")[0]
@@ -58,14 +59,17 @@ def _suspects(node: Node, catalogue: Catalogue) -> Iterator[Problem]:
     suspects = node.get("suspects")
     if suspects is None:
         return
-    for fault in suspects.entries:
-        if fault not in catalogue.faults:
-            hint = closest(fault, catalogue.faults) or "declare your own under `faults:`"
-            yield suspects.key(fault).problem("unknown", f"there is no fault `{fault}`", hint)
+    unknown = [suspects.key(fault) for fault in suspects.entries if fault not in catalogue.faults]
+    yield from capped(unknown, lambda key: _unknown_fault(str(key.value), key, catalogue))
     weights = [weight.value for weight in suspects.entries.values() if isinstance(weight.value, int | float)]
     if sum(weights) > 1 + 1e-6 and max(weights) <= 1:
         message = f"the suspects add up to {sum(weights):.4g}"
         yield node.key("suspects").problem("range", message, "they are probabilities of one cause: at most 1 together")
+
+
+def _unknown_fault(fault: str, key: Node, catalogue: Catalogue) -> Problem:
+    hint = closest(fault, catalogue.faults) or "declare your own under `faults:`"
+    return key.problem("unknown", f"there is no fault `{fault}`", hint)
 
 
 def _first_test(node: Node, catalogue: Catalogue) -> Iterator[Problem]:

@@ -19,7 +19,7 @@ from rltriage.rules.crosscheck import check_ids, check_rule
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Catalogue, Problem, Rule, RulePack
 from rltriage.rules.overlay import overlay
-from rltriage.rules.validate import closest, validate
+from rltriage.rules.validate import capped, closest, validate
 from rltriage.rules.yamlmarks import Node, Source, read
 
 SHIPPED = Path(__file__).parent / "packs"
@@ -223,6 +223,7 @@ class _Files:
         self.problems.append(identity.problem("duplicate", message, hint))
 
     def override(self, node: Node) -> None:
+        unknown: list[Node] = []
         for name, changes in node.at("override").entries.items() if node.get("override") else ():
             raw = self.raw.get(name)
             if raw is not None:
@@ -233,19 +234,25 @@ class _Files:
                         renamed.problem("value", "the id of a rule cannot be overridden", "remove this line")
                     )
             elif name not in self.disabled:
-                self.unknown(node.at("override").key(name), name, "override")
+                unknown.append(node.at("override").key(name))
+        self.unknown(unknown, "override")
 
     def disable(self, node: Node) -> None:
+        unknown: list[Node] = []
         for target in node.at("disable").elements if node.get("disable") else ():
             name = str(target.value)
             if self.raw.pop(name, None) is not None:
                 self.disabled.add(name)
             elif name not in self.disabled:
-                self.unknown(target, name, "disable")
+                unknown.append(target)
+        self.unknown(unknown, "disable")
 
-    def unknown(self, place: Node, name: str, action: str) -> None:
-        hint = closest(name, self.raw) or "list the rules with `rltriage rules list`; is `extends: triage` missing?"
-        self.problems.append(place.problem("unknown", f"there is no rule `{name}` to {action}", hint))
+    def unknown(self, places: list[Node], action: str) -> None:
+        def problem(place: Node) -> Problem:
+            hint = closest(str(place.value), self.raw) or "`rltriage rules list` lists them; is `extends: triage` missing?"
+            return place.problem("unknown", f"there is no rule `{place.value}` to {action}", hint)
+
+        self.problems += capped(places, problem)
 
 
 _RULES_HEAD = {"type": "array", "items": {"type": "object", "x-noun": "rule"}, "description": "the rules"}

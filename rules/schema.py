@@ -77,7 +77,9 @@ def requires_schema() -> Schema:
         "known": {"type": "boolean", "description": "whether the fact is known at all"},
     }
     return table(
-        "config fact", mapping("test of a config fact", tests, minProperties=1), "config fact -> tests of its value"
+        "config fact",
+        mapping("test of a config fact", tests, minProperties=1, description="its tests, such as {above: 0}"),
+        "config fact -> tests of its value",
     )
 
 
@@ -104,7 +106,7 @@ def rule_schema() -> Schema:
         "after": _whole("observations to ignore at the start of a run", 0),
         "suspects": table(
             "fault",
-            {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+            {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "a probability, such as 0.7"},
             "fault id -> probability that it is the cause when the rule fires; together at most 1",
         ),
         "first_test": text("id of the first test to run"),

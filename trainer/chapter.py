@@ -59,6 +59,7 @@ def rare_tokens(sampler_temperature: float, seeds: Iterable[int]) -> tuple[Rare,
     Rare tokens had a sampler probability below .5; clipped ones start above 1.2. Pooled over `seeds`.
     """
     import torch
+
     from rltriage.trainer.gym import make_tasks
     from rltriage.trainer.loop import prepare, trainer_logps
     from rltriage.trainer.policy import load_base
@@ -93,6 +94,7 @@ class Reruns:
 def reruns(steps: int = 6) -> Reruns:
     """Same seed, weights times (1 + 1e-5 noise), another seed: each compared with seed 0."""
     import torch
+
     from rltriage.trainer.loop import train
     from rltriage.trainer.policy import Policy, load_base
 
@@ -120,6 +122,7 @@ def reruns(steps: int = 6) -> Reruns:
 def equals_plain(steps: int = 5) -> bool:
     """Section 18.2: parameters and shared statistics of the instrumented and the plain trainer are the same bits."""
     import torch
+
     from rltriage.trainer.config import TrainConfig
     from rltriage.trainer.loop import train
     from rltriage.trainer.plain import train_plain

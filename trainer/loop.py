@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
 from rltriage.engine.rows import Row
 from rltriage.trainer import losses
 from rltriage.trainer.config import TrainConfig
@@ -31,8 +34,6 @@ from rltriage.trainer.policy import Policy, load_base
 from rltriage.trainer.recorder import FlightRecorder
 from rltriage.trainer.sampling import Batch, evaluate, sample_batch
 from rltriage.trainer.snapshot import snapshot
-from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 Stats = dict[str, float]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from rltriage.rules.errors import SourceError
 from rltriage.trainer.config import TrainConfig
 from rltriage.trainer.gym import decode

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from rltriage.trainer.config import TrainConfig
 from rltriage.trainer.policy import Policy
 from rltriage.trainer.sampling import Batch
-from torch import Tensor
 
 
 def snapshot(

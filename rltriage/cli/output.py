@@ -14,6 +14,7 @@ import click
 if TYPE_CHECKING:
     from rltriage.engine.report import StepReport
     from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.state import RunState
     from rltriage.replaying import Replayed
     from rltriage.rules.model import Catalogue
 
@@ -56,7 +57,7 @@ class JsonLines:
         if report.incident is not None:
             say(dumps(incident_json(report.incident, self._catalogue)))
 
-    def end(self, run_id: str, state: str, now: float) -> None:
+    def end(self, run_id: str, state: RunState, now: float) -> None:
         """Nothing to close."""
 
     def summary(self, replayed: Replayed) -> None:
@@ -88,7 +89,7 @@ class TextBlocks:
         if report.incident is not None:
             self._print(incident_rich(report.incident, self._catalogue))
 
-    def end(self, run_id: str, state: str, now: float) -> None:
+    def end(self, run_id: str, state: RunState, now: float) -> None:
         """Nothing to close."""
 
     def summary(self, replayed: Replayed) -> None:

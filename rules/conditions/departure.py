@@ -77,55 +77,80 @@ def left_start(
     reach: Term | None,
     view: View,
 ) -> Check:
-    """The comparison of now with start, shared by departure and divergence.
-
-    Once the start is complete it never changes, so that limits that are plain numbers make one level to compare with.
-    """
+    """The comparison of now with start, shared by departure and divergence."""
     sign = 1.0 if direction == "up" else -1.0
-    amounts = [term.bind(view) for term in (by,) if term is not None and term.constant is None]
-    levels = [term.bind(view) for term in (reach,) if term is not None and term.constant is None]
-    level: float | None = None
-
-    def fixed() -> float | None:
-        """The strictest of the constant limits, in the direction of the departure."""
-        first = start()
-        if first is None or count() < enough:
-            return None
-        limits = [] if factor is None else [sign * factor * first]
-        limits += [sign * first + by.constant] if by is not None and by.constant is not None else []
-        limits += [sign * reach.constant] if reach is not None and reach.constant is not None else []
-        return max(limits, default=-inf)
+    fixed = Fixed(start, count, enough, sign, factor, by, reach)
+    amount = by.bind(view) if by is not None and by.constant is None else None
+    level = reach.bind(view) if reach is not None and reach.constant is None else None
+    if amount is None and level is None:
+        return _plain(now, fixed, sign)
 
     def check() -> bool | None:
-        nonlocal level
-        if level is None:
-            level = fixed()
-        current = now()
-        if level is None or current is None:
+        first, current, least = start(), now(), fixed.level()
+        if first is None or current is None or least is None:
             return None
-        if sign * current < level:
+        if sign * current < least:
             return False
-        return True if plain else rest(current)
-
-    def rest(current: float) -> bool | None:
-        """The limits that can change from row to row."""
-        first = start()
-        for amount in amounts:
-            least = amount()
-            if least is None or first is None:
+        if amount is not None:
+            change = amount()
+            if change is None:
                 return None
-            if sign * (current - first) < least:
+            if sign * (current - first) < change:
                 return False
-        for bound in levels:
-            value = bound()
-            if value is None:
-                return None
-            if sign * current < sign * value:
-                return False
-        return True
+        if level is None:
+            return True
+        limit = level()
+        return None if limit is None else sign * current >= sign * limit
 
-    plain = not amounts and not levels
     return check
+
+
+def _plain(now: Reader, fixed: Fixed, sign: float) -> Check:
+    """All limits are numbers, as in most rules: one comparison with the strictest."""
+
+    def check(now: Reader = now, fixed: Fixed = fixed, sign: float = sign) -> bool | None:
+        least = fixed.known
+        if least is None:
+            least = fixed.level()
+        current = now()
+        return None if current is None or least is None else sign * current >= least
+
+    return check
+
+
+class Fixed:
+    """The strictest of the limits that are plain numbers; it never changes once the start is complete."""
+
+    __slots__ = ("by", "count", "enough", "factor", "known", "reach", "sign", "start")
+
+    def __init__(
+        self,
+        start: Reader,
+        count: Callable[[], int],
+        enough: int,
+        sign: float,
+        factor: float | None,
+        by: Term | None,
+        reach: Term | None,
+    ) -> None:
+        self.start, self.count, self.enough = start, count, enough
+        self.sign, self.factor = sign, factor
+        self.by = None if by is None else by.constant
+        self.reach = None if reach is None else reach.constant
+        self.known: float | None = None
+
+    def level(self) -> float | None:
+        """In the direction of the departure (times the sign); None before baseline + window observations."""
+        if self.known is None:
+            first = self.start()
+            if first is None or self.count() < self.enough:
+                return None
+            levels = [-inf]
+            levels += [] if self.factor is None else [self.sign * self.factor * first]
+            levels += [] if self.by is None else [self.sign * first + self.by]
+            levels += [] if self.reach is None else [self.sign * self.reach]
+            self.known = max(levels)
+        return self.known
 
 
 def limits(factor: float | None, by: Term | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,35 +10,39 @@ from rltriage.rules.conditions.logic import Compound
 
 
 class Tally:
-    """The last known verdicts of a condition."""
+    """The last known verdicts of a condition, one bit each, the newest lowest."""
 
-    __slots__ = ("check", "held", "newest", "row", "total", "view")
+    __slots__ = ("bits", "check", "known", "mask", "newest", "row", "view")
 
     def __init__(self, view: View, check: Check, size: int) -> None:
         self.view = view
         self.check = check
-        self.held: deque[bool] = deque(maxlen=size)
-        self.total = 0
+        self.mask = (1 << size) - 1
+        self.bits = 0
+        self.known = 0
         self.newest: bool | None = None
         self.row = -1
 
     def update(self) -> None:
         """Take this row's verdict; a second record of the same row replaces it."""
-        row, held = self.view.row_index(), self.held
+        row = self.view.row_index()
         if self.row == row and self.newest is not None:
-            self.total -= held.pop()
+            self.bits >>= 1
+            self.known -= 1
         self.row = row
         self.newest = newest = self.check()
         if newest is not None:
-            if len(held) == held.maxlen:
-                self.total -= held[0]
-            held.append(newest)
-            self.total += newest
+            self.bits = (self.bits << 1 | newest) & (self.mask << 1 | 1)
+            self.known += 1
+
+    @property
+    def total(self) -> int:
+        """How often it held."""
+        return (self.bits & self.mask).bit_count()
 
     def forget(self) -> None:
         """The run went back."""
-        self.held.clear()
-        self.total = 0
+        self.bits = self.known = 0
         self.newest = None
 
 
@@ -71,10 +74,10 @@ class Repeated(Compound):
         """Compile; the history runs the update at every observation, also where a combination would not ask."""
         tally = self._tally(view)
         view.each_row(self.when.metrics(), tally.update, tally.forget)
-        needed = self.at_least
+        needed, mask = self.at_least, tally.mask
 
-        def check() -> bool | None:
-            return None if tally.newest is None else tally.total >= needed
+        def check(tally: Tally = tally, mask: int = mask, needed: int = needed) -> bool | None:
+            return None if tally.newest is None else (tally.bits & mask).bit_count() >= needed
 
         return check
 
@@ -85,5 +88,5 @@ class Repeated(Compound):
         """How often it held, and why it did or did not at this row."""
         tally, verdict = self._tally(view), self.when.explain(view)
         count = tally.total
-        reason = f"held in {count} of the last {len(tally.held)} (needs {self.at_least}): {verdict.reason}"
+        reason = f"held in {count} of the last {min(tally.known, self.of)} (needs {self.at_least}): {verdict.reason}"
         return Verdict(view.check(self)(), {**verdict.values, "held": float(count)}, reason)

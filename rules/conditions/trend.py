@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Kind, Observer, Verdict, View, text
 from rltriage.rules.conditions.noise import median, noise, standard_error, z_score
 
 NOISE_SIZE = 30
 
 
-class Course:
+class Course(Observer):
     """The last values of a metric with their steps, and from the start the first half and the extremes since."""
 
     __slots__ = (

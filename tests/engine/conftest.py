@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.report import Alert
 from rltriage.engine.rows import Fact, Row, Run

@@ -9,6 +9,7 @@ from statistics import median
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rltriage.engine.history import History
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.plan import finite

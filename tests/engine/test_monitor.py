@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.report import Incident
 from rltriage.engine.rows import Fact, Row, Run
@@ -266,6 +267,7 @@ class BrokenTracker(Broken):
         """Fails when x is 2."""
 
         reach = 0
+        done = False
 
         def push(self, value):
             """Take one observation."""

@@ -1,6 +1,7 @@
 """Rule tests: subset matching, silence, exactness, a readable difference, and no test that passes by a typo."""
 
 import pytest
+
 from rltriage.engine.ruletests import run_rule_tests
 from rltriage.rules.catalogue import load_catalogue
 from rltriage.rules.errors import RulePackError

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from rltriage.engine.series import parse_series
 
 

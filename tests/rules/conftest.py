@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
+
 from rltriage.rules import conditions, schema
 from rltriage.rules.conditions.base import Check, Condition, Kind, Verdict, View
 from rltriage.rules.model import Catalogue, Fault, FirstTest, MetricInfo

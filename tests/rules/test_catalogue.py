@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from rltriage.rules import catalogue
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Fault, FirstTest

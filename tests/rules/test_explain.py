@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from rltriage.rules.explain import describe_rule
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import Catalogue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.facts import judge, parse_fact
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from rltriage.rules import loader
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.loader import check_rules, dump_pack, load_rules, rule_hash
@@ -92,6 +93,15 @@ def test_a_refused_condition_inside_others_is_one_problem(folder, catalogue: Cat
     folder.pack("a", name="base.yaml")
     found = problems_of(f"version: 1\nextends: base.yaml\noverride: {{a: {{when: {when}}}}}", folder, catalogue)
     assert [message.split(" | ")[0][5:] for message in found] == ["error give exactly one of above, below"]
+
+
+def test_thousands_of_equal_mistakes_are_counted_not_listed(folder, catalogue: Catalogue) -> None:
+    """The first of many unknown names are shown, the rest is one line: no file can buy minutes of near-miss searches."""
+    wrong = "".join(f"k{number}: 1\n" for number in range(3000))
+    names = ", ".join(f"r{number}" for number in range(3000))
+    found = problems_of(f"version: 1\nrules: []\ndisable: [{names}]\n{wrong}", folder, catalogue)
+    assert len(found) == 42
+    assert [message for message in found if "2980 more names here are unknown too" in message] == [found[20], found[41]]
 
 
 def test_a_rule_is_built_as_written(folder, catalogue: Catalogue) -> None:

@@ -1,9 +1,10 @@
-"""The shipped pack loads without a complaint, its rule tests pass, and each rule has one that fires and one that does not."""
+"""The shipped pack loads without a complaint and its rule tests pass; each rule has a firing and a silent one."""
 
 from functools import cache
 from pathlib import Path
 
 import pytest
+
 from rltriage.engine.ruletests import run_rule_tests
 from rltriage.rules.catalogue import load_catalogue
 from rltriage.rules.loader import SHIPPED, check_rules, load_rules

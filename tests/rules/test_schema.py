@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from rltriage.rules import schema, validate
 from rltriage.rules.loader import SHIPPED
 from rltriage.rules.yamlmarks import parse, read

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+
 from rltriage.rules import check_rules, describe_rule, load_catalogue, load_rules
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.loader import SHIPPED, dump_pack, rule_hash

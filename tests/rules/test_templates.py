@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rltriage.rules.templates import fields, render
 
 VALUES = {"kl": 0.0123, "observations": 3, "config.loss": "mean", "actor/kl": 2.0, "bad": math.nan}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rltriage.rules.model import Problem
 from rltriage.rules.yamlmarks import MAX_BYTES, Node, parse, read, resolve_scalar
 

@@ -1,6 +1,7 @@
 """The generated chapter page: not stale, and its arithmetic."""
 
 import pytest
+
 from rltriage.trainer.chapter import ends, parse_seeds, quantiles, reruns
 
 

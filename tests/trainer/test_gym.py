@@ -1,6 +1,7 @@
 """TinyAgent: tasks, calls, verdicts, token owners."""
 
 import pytest
+
 from rltriage.trainer.gym import VOCABULARY, Episode, Owner, Task, decode, encode, make_tasks
 
 TASK = Task("f07", "m2", current=1, answer=3)

@@ -1,6 +1,7 @@
 """Runs in parallel processes."""
 
 import pytest
+
 from rltriage.rules.errors import RltriageError
 from rltriage.trainer import train
 from rltriage.trainer.parallel import Job, run_jobs

@@ -1,6 +1,7 @@
 """The policy, the sampler and the shipped checkpoint."""
 
 import torch
+
 from rltriage.trainer.config import TrainConfig
 from rltriage.trainer.gym import NAMES, TOKEN, Owner, make_tasks
 from rltriage.trainer.losses import group_advantages, token_logps

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+
 from rltriage.engine.report import Alert, StepReport
 from rltriage.engine.rows import Row
 from rltriage.rules.errors import SourceError

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.rules.conditions.base import Condition, Verdict

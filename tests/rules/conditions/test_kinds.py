@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from rltriage.rules.conditions.absent import Absent
 from rltriage.rules.conditions.all_fail import AllFail
 from rltriage.rules.conditions.band import Band

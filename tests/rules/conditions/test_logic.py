@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+
 from rltriage.rules.conditions.fact import FactIs
 from rltriage.rules.conditions.logic import All, Any, Not
 from rltriage.rules.conditions.repeated import Repeated

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from rltriage.rules.conditions.terms import Term, Window, number
 from rltriage.rules.conditions.threshold import Threshold
 
