@@ -3,8 +3,8 @@
     python benchmarks/cases.py                          the cases in tests/data/cases
     RLTRIAGE_CASES=DIR python benchmarks/cases.py       also DIR/bug-reports and DIR/real-logs
 
-A fault case is right when the expected or an accepted fault is among the first two suspects by the deadline and no forbidden
-fault is first suspect before or then. A look-alike is right when nothing at warning or above fires.
+A fault case is right when the expected or an accepted fault is among the first two suspects by the deadline and no
+forbidden fault is first suspect before or then. A look-alike is right when nothing at warning or above fires.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from rltriage.engine.feed import Feed
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.report import Alert, Incident
@@ -94,8 +95,6 @@ class Bench:
             if monitor is None:
                 triage = Triage(self.catalogue, self.pack)
                 monitor = monitors[intake.run.id] = Monitor(intake.run, self.pack, self.catalogue, triage=triage)
-            elif intake.run is not monitor.run:
-                monitor.learn(intake.run.facts)
             report = monitor.observe(row)
             found.alerts += [(found.rows, alert) for alert in report.alerts]
             if report.incident is not None:

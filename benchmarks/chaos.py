@@ -157,9 +157,8 @@ class Writer(threading.Thread):
 def expected(folder: Path, pack_file: Path) -> dict[str, list[tuple[str, str]]]:
     """What must have been said of each run, in order: every transition of a replay of what was written."""
     from rltriage.engine.sources import open_source
-    from rltriage.rules.loader import load_rules
-
     from rltriage.replaying import replay
+    from rltriage.rules.loader import load_rules
 
     pack = load_rules(pack_file)
     found: dict[str, list[tuple[str, str]]] = {}

@@ -1,5 +1,7 @@
 """What watching costs a training loop: time per `run.log`, with the shipped rules, the run's directory and the endpoint on.
 
+`wall` is what the loop waits; on a machine that others use it holds their time slices too, `cpu` does not.
+
     python benchmarks/hooks.py [--rows 20000] [--metrics 40] [--limit-ms 0.5]
 
 Prints one JSON object; exits 1 where the 99th percentile is over the limit (DESIGN section 10: 0.5 ms a step).
@@ -19,11 +21,42 @@ from typing import Any
 
 import rltriage
 
-CANONICAL = (
-    "reward pass_rate entropy approx_kl clip_frac ratio_max ratio_min ratio_mean grad_norm loss lr kl_ref zero_adv_frac "
-    "all_pass_frac all_fail_frac length length_pass length_fail length_max truncated_frac turns reads malformed submitted "
-    "logp_gap logp_gap_max probs_diff_mean adv_mean adv_min adv_max reward_std is_ratio_mean sampler_kl n_episodes"
-).split()
+CANONICAL = [
+    "reward",
+    "pass_rate",
+    "entropy",
+    "approx_kl",
+    "clip_frac",
+    "ratio_max",
+    "ratio_min",
+    "ratio_mean",
+    "grad_norm",
+    "loss",
+    "lr",
+    "kl_ref",
+    "zero_adv_frac",
+    "all_pass_frac",
+    "all_fail_frac",
+    "length",
+    "length_pass",
+    "length_fail",
+    "length_max",
+    "truncated_frac",
+    "turns",
+    "reads",
+    "malformed",
+    "submitted",
+    "logp_gap",
+    "logp_gap_max",
+    "probs_diff_mean",
+    "adv_mean",
+    "adv_min",
+    "adv_max",
+    "reward_std",
+    "is_ratio_mean",
+    "sampler_kl",
+    "n_episodes",
+]
 
 
 def row(step: int, names: list[str], noise: random.Random) -> dict[str, float]:
@@ -35,27 +68,29 @@ def row(step: int, names: list[str], noise: random.Random) -> dict[str, float]:
 
 
 def measure(rows: int, metrics: int, directory: str | None, listen: int | None) -> dict[str, float]:
-    """Percentiles in milliseconds of `log` over `rows` rows, the first 100 apart: they build what the rest reuse."""
+    """Milliseconds of `log` over `rows` rows, the first 100 apart: they build what the rest reuse."""
     noise = random.Random(1)
     names = CANONICAL[:metrics] + [f"extra/metric_{number}" for number in range(max(0, metrics - len(CANONICAL)))]
     made = [row(step, names, noise) for step in range(rows)]
     config = {"kl_coef": 0.05, "updates_per_batch": 2}
-    took: list[float] = []
+    wall: list[float] = []
+    cpu: list[float] = []
     with rltriage.watch("bench", config=config, directory=directory, listen=listen, quiet=True) as run:
         gc.collect()
         for step, values in enumerate(made):
-            before = time.perf_counter()
+            at, used = time.perf_counter(), time.thread_time()
             run.log(step, values)
-            took.append((time.perf_counter() - before) * 1e3)
+            cpu.append((time.thread_time() - used) * 1e3)
+            wall.append((time.perf_counter() - at) * 1e3)
         errors = run.errors
-    warm = sorted(took[100:])
-    return {
-        "p50_ms": warm[len(warm) // 2],
-        "p99_ms": warm[len(warm) * 99 // 100],
-        "max_ms": warm[-1],
-        "first_row_ms": took[0],
-        "errors": errors,
-    }
+    return percentiles("wall", wall[100:]) | percentiles("cpu", cpu[100:]) | {"first_row_ms": wall[0], "errors": errors}
+
+
+def percentiles(what: str, took: list[float]) -> dict[str, float]:
+    """Median, 99th percentile and maximum."""
+    took = sorted(took)
+    points = {"p50": took[len(took) // 2], "p99": took[len(took) * 99 // 100], "max": took[-1]}
+    return {f"{what}_{name}_ms": round(value, 4) for name, value in points.items()}
 
 
 def main() -> int:
@@ -75,7 +110,7 @@ def main() -> int:
         "limit_ms": options.limit_ms,
     }
     print(json.dumps(result, indent=2))
-    return int(full["p99_ms"] > options.limit_ms)
+    return int(full["wall_p99_ms"] > options.limit_ms)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 
 from rltriage.rules.conditions.base import Baseline, Tracker
-from rltriage.rules.conditions.noise import sorted_median
+from rltriage.rules.conditions.noise import median, sorted_median
 
 WindowFunction = Callable[[Sequence[float]], float]
 
@@ -16,21 +16,28 @@ WindowFunction = Callable[[Sequence[float]], float]
 class Series:
     """One metric of one segment. Only what somebody asked for is kept: the ring holds as many values as the largest window.
 
-    `version` changes with every observation and every rewind; readers cache by it. `row` is the row of the newest one.
+    `version` changes with every observation and every rewind; readers cache by it. `row` is the row of the newest one. An
+    observation costs one counter: `count` is the version less what rewinds have taken.
     """
 
-    __slots__ = ("count", "keep", "last", "limit", "pushes", "row", "trackers", "values", "version")
+    __slots__ = ("failed", "keep", "last", "limit", "lost", "pushes", "row", "trackers", "values", "version")
 
     def __init__(self) -> None:
         self.last: float | None = None
         self.row = -1
-        self.count = 0
         self.version = 0
+        self.lost = 0
         self.keep = 0
         self.limit = 0
         self.values = array("d")
         self.trackers: dict[tuple[object, ...], Tracker] = {}
+        self.failed: tuple[object, ...] = ()
         self.pushes: tuple[Callable[[float], None], ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Observations of the segment, without those that the run went back over."""
+        return self.version - self.lost
 
     def need(self, size: int) -> None:
         """Keep at least the last `size` observations."""
@@ -42,7 +49,6 @@ class Series:
         """Take one observation."""
         self.row = row
         self.last = value
-        self.count += 1
         self.version += 1
         if self.keep:
             values = self.values
@@ -61,19 +67,25 @@ class Series:
             tracker.rewind(self.values[-tracker.reach :], 0)
         self.need(tracker.reach)
         self.trackers[key] = tracker
-        self.pushes = tuple(one.push for one in self.trackers.values())
+        self.retire()
 
     def drop(self, tracker: object) -> object:
         """Stop feeding a tracker; returns its key."""
         key = next((key for key, one in self.trackers.items() if one is tracker), None)
-        if key is not None:
-            self.pushes = tuple(one.push for one in self.trackers.values() if one is not tracker)
+        self.failed = (*self.failed, tracker)
+        self.retire()
         return key
+
+    def retire(self) -> None:
+        """Feed only trackers that can still learn something."""
+        self.pushes = tuple(
+            one.push for one in self.trackers.values() if not one.done and all(one is not bad for bad in self.failed)
+        )
 
     def rewind(self, dropped: int, step: int) -> None:
         """The run went back to `step`: drop the newest observations; trackers of the whole segment keep what they saw."""
-        self.count -= dropped
         self.version += 1
+        self.lost += dropped + 1
         if self.keep and dropped:
             del self.values[-dropped:]
         if self.values:
@@ -91,6 +103,11 @@ class Head(Baseline):
     def __init__(self, size: int) -> None:
         self.size = size
         self.values = array("d")
+
+    @property
+    def done(self) -> bool:
+        """It is full."""
+        return len(self.values) == self.size
 
     def push(self, value: float) -> None:
         """Take one observation while there is room."""
@@ -163,10 +180,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _median(values: Sequence[float]) -> float:
-    return sorted_median(sorted(values))
-
-
 def _stdev(values: Sequence[float]) -> float:
     """The sample standard deviation; 0 of a single value."""
     if len(values) < 2:
@@ -185,7 +198,7 @@ def _first(values: Sequence[float]) -> float:
 
 _FUNCTIONS: dict[str, WindowFunction] = {
     "mean": _mean,
-    "median": _median,
+    "median": median,
     "min": min,
     "max": max,
     "first": _first,

@@ -18,8 +18,12 @@ T = TypeVar("T", bound=Tracker)
 S = TypeVar("S")
 Known = Sequence[tuple[str, Series]]
 GRADIENT, RATE = "grad_norm", "lr"
-REWINDABLE = 512
+REWINDABLE = 256
 """Rows over which a step back is undone; a run that goes back further keeps its oldest ones."""
+
+
+SETTLING = frozenset((8, 16, 32, 64, 128, 256))
+"""Rows at which starts are complete and first rows past, so that it pays to look again at what is still needed."""
 
 
 class Reference(Protocol):
@@ -94,22 +98,25 @@ class History:
         self.series: dict[str, Series] = {}
         self.hooks: list[Hook] = []
         self.pairs: dict[str, Pair] = {}
+        self.names: set[str] = set()
         self.owner = ""
         self.private = ""
         self.epoch = 0
+        self.asked: set[tuple[int, object]] | None = None
         self.strides = Strides()
         self.now: float | None = None
         self._cache: dict[tuple[Any, ...], Any] = {}
+        self._states: dict[tuple[str, Condition], Any] = {}
         self._globs: dict[tuple[str, ...], list[str]] = {}
         self._fired: dict[tuple[str, str, int], float | None] = {}
-        self._log: deque[tuple[int, Known]] = deque(maxlen=REWINDABLE)
-        self._index = -1
+        self._log: deque[Known] = deque(maxlen=REWINDABLE)
+        self._log_steps: deque[int] = deque(maxlen=REWINDABLE)
+        self.index = -1
         self._step = 0
         self._row: Mapping[str, float] = {}
         self._bad: dict[str, float] = {}
         self._gradient, self._rate = self._series(GRADIENT), self._series(RATE)
         self._moved = self._moving = False
-        self._owners: dict[tuple[int, object], set[str]] = {}
         self._resumed_at = self.fact("resumed_at")
 
     # How rows enter.
@@ -117,11 +124,21 @@ class History:
     def begin(self, step: int, time: float | None) -> None:
         """Open the next row."""
         self._moved = self._moving
-        self._index += 1
+        self.index += 1
         self._step = step
         self._row = {}
         self._bad = {}
-        self.strides.take(step, time, self._index, self._resumed_at())
+        self.strides.take(step, time, self.index, self._resumed_at())
+        if self.index in SETTLING:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Stop feeding trackers that have learnt all they can, and let plans drop rules that cannot hold any more."""
+        for series in self.series.values():
+            series.retire()
+        for pair in self.pairs.values():
+            pair.series.retire()
+        self.epoch += 1
 
     def take(
         self,
@@ -130,41 +147,37 @@ class History:
         known: Known,
         pairs: Iterable[Pair],
         bad: Mapping[str, float],
-    ) -> list[tuple[str, Exception]]:
+    ) -> list[tuple[tuple[int, object], Exception]]:
         """Add metrics to the open row: the finite `known` ones of `good` to their series; `bad` are not finite.
 
-        Returns the rules one of whose trackers failed, which is not fed any more.
+        Returns the trackers that failed, which are not fed any more (see `asked`).
         """
         self._row = {**self._row, **row} if self._row else row
         if bad:
             self._bad.update(bad)
-        index = self._index
-        failed: list[tuple[str, Exception]] = []
+        index = self.index
+        failed: list[tuple[tuple[int, object], Exception]] = []
         items = iter(known)
         while True:
             try:
                 _push(good, items, index)
                 break
             except PushError as error:
-                failed += self._drop_tracker(error)
+                failed.append(((id(error.series), error.series.drop(error.tracker)), error.reason))
         for pair in pairs:
             pair.update(index, self._step)
-        self._log.append((self._step, known))
+        self._log.append(known)
+        self._log_steps.append(self._step)
         if not self._moving and self._gradient.row == index and self._rate.row == index:
             self._moving = (self._gradient.last or 0.0) > 0.0 and (self._rate.last or 0.0) > 0.0
         return failed
 
-    def _drop_tracker(self, error: PushError) -> list[tuple[str, Exception]]:
-        """Stop feeding a tracker that failed; give the rules that asked for it."""
-        key = error.series.drop(error.tracker)
-        owners = self._owners.get((id(error.series), key), set())
-        return [(owner, error.reason) for owner in sorted(owners)]
-
     def rewind(self, step: int) -> None:
         """The run went back to `step`: drop the history from there, keep the baselines."""
         dropped: dict[int, tuple[Series, int]] = {}
-        while self._log and self._log[-1][0] >= step:
-            for _, series in self._log.pop()[1]:
+        while self._log_steps and self._log_steps[-1] >= step:
+            self._log_steps.pop()
+            for _, series in self._log.pop():
                 dropped[id(series)] = (series, dropped.get(id(series), (series, 0))[1] + 1)
         for series, count in dropped.values():
             series.rewind(count, step)
@@ -173,7 +186,7 @@ class History:
         for hook in self.hooks:
             if hook.forget is not None:
                 hook.forget()
-        self.strides.rewind(step, self._index + 1)
+        self.strides.rewind(step, self.index + 1)
 
     def follow(self, names: Iterable[str]) -> list[tuple[str, Series]]:
         """Those of a row's metrics that something reads, with their series; new names are matched with the patterns."""
@@ -189,9 +202,12 @@ class History:
         self.hooks = [hook for hook in self.hooks if hook.owner != owner]
         self.epoch += 1
 
-    def seen(self) -> frozenset[str]:
-        """The followed metrics that have had an observation."""
-        return frozenset(name for name, series in self.series.items() if series.count)
+    def meet(self, names: Iterable[str]) -> None:
+        """Remember names that were logged, also without a finite value; other plans must look again at new ones."""
+        new = set(names) - self.names
+        if new:
+            self.names |= new
+            self.epoch += 1
 
     def capture(self, owner: str) -> None:
         """Remember the levels that `at_firing` readers of a rule compare with."""
@@ -225,12 +241,12 @@ class History:
     def age(self, metric: str) -> Callable[[], int]:
         """See View."""
         series = self._series(metric)
-        return lambda: self._index - series.row
+        return lambda: self.index - series.row
 
     def fresh(self, metric: str) -> Callable[[], bool]:
         """See View."""
         series = self._series(metric)
-        return cast(Callable[[], bool], self._once(("fresh", metric), lambda: lambda: series.row == self._index))
+        return cast(Callable[[], bool], self._once(("fresh", metric), lambda: readers.fresh(series, self)))
 
     def raw(self, metric: str) -> Reader:
         """See View."""
@@ -240,7 +256,7 @@ class History:
     def count(self, metric: str) -> Callable[[], int]:
         """See View."""
         series = self._series(metric)
-        return cast(Callable[[], int], self._once(("count", metric), lambda: lambda: series.count))
+        return cast(Callable[[], int], self._once(("count", metric), lambda: readers.count(series)))
 
     def window(self, metric: str, size: int, stat: str, minimum: int | None = None, skip: int = 0) -> Reader:
         """See View."""
@@ -327,7 +343,8 @@ class History:
         series = self._series(metric)
         if key not in series.trackers:
             series.track(key, make())
-        self._owners.setdefault((id(series), key), set()).add(self.owner)
+        if self.asked is not None:
+            self.asked.add((id(series), key))
         return cast(T, series.trackers[key])
 
     def check(self, condition: Condition) -> Check:
@@ -336,7 +353,17 @@ class History:
 
     def state(self, condition: Condition, make: Callable[[], S]) -> S:
         """See View."""
-        return cast(S, self._once(("state", self.private, condition), make))
+        key = (self.private, condition)
+        if key not in self._states:
+            self._states[key] = make()
+        return cast(S, self._states[key])
+
+    def compiled(self) -> None:
+        """Everything that a batch of conditions asked for has been bound: let go of what only made them share readers.
+
+        Trackers and states stay; who asks again gets new readers over them.
+        """
+        self._cache.clear()
 
     def derived(self, left: str, right: str, mode: str) -> str:
         """See View."""
@@ -351,13 +378,17 @@ class History:
         self, metrics: frozenset[str], update: Callable[[], None], forget: Callable[[], None] | None = None
     ) -> None:
         """See View."""
-        self.hooks.append(Hook(metrics, update, forget, self.owner))
-        self.epoch += 1
+        if not any(hook.update == update and hook.metrics == metrics for hook in self.hooks):
+            self.hooks.append(Hook(metrics, update, forget, self.owner))
+            self.epoch += 1
 
     def matching(self, patterns: Iterable[str]) -> Callable[[], tuple[str, ...]]:
         """See View."""
-        found = self._globs.setdefault(tuple(patterns), [])
-        self.epoch += 1
+        key = tuple(patterns)
+        if key not in self._globs:
+            self._globs[key] = []
+            self.epoch += 1
+        found = self._globs[key]
         return lambda: tuple(found)
 
     def settled(self) -> None:
@@ -375,7 +406,7 @@ class History:
 
     def row_index(self) -> int:
         """See View."""
-        return self._index
+        return self.index
 
     def step(self) -> int:
         """See View."""
@@ -384,7 +415,7 @@ class History:
     def since_resume(self) -> int | None:
         """See View."""
         resumed = self.strides.resumed_row
-        return None if resumed is None else self._index - resumed
+        return None if resumed is None else self.index - resumed
 
     def nonfinite(self) -> Mapping[str, float]:
         """See View."""
@@ -427,7 +458,6 @@ def _push(values: Mapping[str, float], known: Iterator[tuple[str, Series]], row:
         value = values[name] + 0.0  # so that -0.0 is 0
         series.row = row
         series.last = value
-        series.count += 1
         series.version += 1
         if series.keep:
             ring = series.values

@@ -103,7 +103,7 @@ class Intake:
             row = self.row(record)
             return [] if row is None else [row]
         self._held.append(record)
-        chosen = decide([flatten(record.values)])
+        chosen = decide([flatten({key: value for key, value in record.values.items() if key not in _CONFIGS})])
         if chosen is None and len(self._held) >= _UNDECIDED:
             chosen = load_profiles()["generic"]
         return [] if chosen is None else self._release(chosen)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from rltriage.engine.history import History
-from rltriage.rules.conditions.base import Check
+from rltriage.rules.conditions.base import Check, Condition
 from rltriage.rules.model import Rule
 
 Status = Literal["inactive", "pending", "firing", "flapping"]
@@ -28,6 +29,7 @@ class RuleState:
         "check",
         "clear",
         "cycles",
+        "declared",
         "every_row",
         "held",
         "question",
@@ -44,11 +46,9 @@ class RuleState:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self.reads = rule.when.metrics()
-        self.every_row = rule.when.every_row
-        other = [part.metrics() for part in (rule.unless, rule.clear_when) if part is not None]
-        self.vetoes: frozenset[str] = frozenset().union(*other)
+        self.reads, self.vetoes, self.every_row = _reads(rule.when, rule.unless, rule.clear_when)
         self.check: Check | None = None
+        self.declared = False
         self.clear: Check | None = None
         self.skipped = ""
         self.question = ""
@@ -66,8 +66,14 @@ class RuleState:
         self.since_step = 0
         self.before = (0, 0)
 
-    def bind(self, history: History) -> None:
-        """Compile `when`, `unless`, `after` and `clear_when` for a segment."""
+    def declare(self, history: History) -> None:
+        """Ask a new segment for what the rule reads, so that it is kept from the first row on."""
+        self.compile(history)
+        self.check = self.clear = None
+        self.declared = True
+
+    def compile(self, history: History) -> None:
+        """Bind `when`, `unless`, `after` and `clear_when`: done when the rule can hold, for most runs log few metrics."""
         rule = self.rule
         history.owner = rule.id
         check = history.check(rule.when)
@@ -150,10 +156,19 @@ class RuleState:
         self.held = self.quiet = 0
 
 
+@lru_cache(maxsize=4096)
+def _reads(
+    when: Condition, unless: Condition | None, clear_when: Condition | None
+) -> tuple[frozenset[str], frozenset[str], bool]:
+    """The metrics of `when`, those of the other two, and whether every row is judged; the same objects for every run."""
+    other = [part.metrics() for part in (unless, clear_when) if part is not None]
+    return when.metrics(), frozenset().union(*other), when.every_row
+
+
 def _unless(when: Check, veto: Check) -> Check:
     """A veto that is known to hold makes the verdict unknown: it neither fires nor resolves."""
 
-    def vetoed() -> bool | None:
+    def vetoed(when: Check = when, veto: Check = veto) -> bool | None:
         holds = when()
         return None if holds and veto() else holds
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from types import MappingProxyType
 from typing import Protocol
 
@@ -115,6 +116,8 @@ class Monitor:
         plan, bad = self._read(metrics, merged)
         if plan.facts or self._may_infer or self._asked_again:
             alerts += self._learn(plan, metrics, row)
+            if plan.epoch != history.epoch:
+                plan = self._planner.plan(plan.names, merged)
         if self._partial():
             self.counters.partial += 1
         else:
@@ -136,13 +139,17 @@ class Monitor:
     def _read(self, metrics: Mapping[str, float], merged: frozenset[str]) -> tuple[Plan, Mapping[str, float]]:
         """Push a row's values into the history."""
         good, bad = metrics, _NONE
-        for value in metrics.values():
-            if type(value) is not float or value - value != 0.0:
-                good, bad = finite(metrics)
-                break
+        try:
+            plain = isfinite(sum(metrics.values()))
+        except (TypeError, OverflowError):
+            plain = False
+        if not plain:
+            good, bad = finite(metrics)
+            self._history.meet(bad)
         plan = self._planner.plan(tuple(good), merged)
-        for owner, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
-            self._switch_off(owner, error)
+        for tracker, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
+            for rule_id in self._asking(tracker):
+                self._switch_off(rule_id, error)
         return plan, bad
 
     def _judge(self, plan: Plan, row: Row, alerts: list[Alert]) -> None:
@@ -150,10 +157,16 @@ class Monitor:
         history = self._history
         index, step = history.row_index(), row.step
         for hook in plan.hooks:
-            self._guarded(hook.owner, hook.update)
+            try:
+                hook.update()
+            except Exception as error:
+                self._switch_off(hook.owner, error)
         for series, hook in plan.doubtful_hooks:
             if observed(series, index):
-                self._guarded(hook.owner, hook.update)
+                try:
+                    hook.update()
+                except Exception as error:
+                    self._switch_off(hook.owner, error)
         for check, state in plan.rules:
             try:
                 holds = check()
@@ -205,9 +218,10 @@ class Monitor:
         row = Row(self._last if self._last is not None else 0, _NONE, now)
         alerts: list[Alert] = []
         for state in self._timed:
-            if state.check is not None and not state.skipped:
+            check = None if state.skipped or not state.declared else self._planner.compiled(state)
+            if check is not None:
                 try:
-                    event = state.advance(state.check(), -1 - self._ticks, row.step)
+                    event = state.advance(check(), -1 - self._ticks, row.step)
                     if event is not None:
                         alerts.append(self._transition(state, event, row))
                 except Exception as error:
@@ -252,7 +266,7 @@ class Monitor:
     def rules_skipped(self) -> dict[str, str]:
         """Rule -> why it could not have fired: a config fact rules it out, a metric was never logged, or it failed."""
         skipped = {}
-        seen = self._seen | self._history.seen()
+        seen = self._seen | self._history.names
         for state in self._states:
             why = state.skipped
             if not why:
@@ -293,18 +307,18 @@ class Monitor:
         self._last = None
         for state in self._states:
             state.reset()
-            state.check = None
+            state.check, state.declared = None, False
         self._judge_facts(0)
         self._plan_again()
 
     def _plan_again(self) -> None:
-        self._planner = Planner(self._history, self._states, STATED)
+        self._planner = Planner(self._history, self._states, STATED, self._switch_off)
         self._timed = [state for state in self._states if state.rule.when.timed]
 
     def _next_segment(self, step: int, time: float | None) -> list[Alert]:
         """The run started over: histories restart, open alerts close."""
         alerts = self._close_all("superseded", step)
-        self._seen |= self._history.seen()
+        self._seen |= self._history.names
         self.segment += 1
         self.counters.segments += 1
         self._begin_segment()
@@ -343,13 +357,14 @@ class Monitor:
             if judgement.holds is False:
                 state.skipped = "config: " + ", ".join(f"{name} is {values.get(name)}" for name in judgement.violated)
                 self._closed += self._close_rule(state, "superseded", step)
-            elif not state.skipped and state.check is None:
-                self._bind(state)
+            elif not state.skipped and not state.declared:
+                self._declare(state)
+        self._history.compiled()
         self._history.epoch += 1
 
-    def _bind(self, state: RuleState) -> None:
+    def _declare(self, state: RuleState) -> None:
         try:
-            state.bind(self._history)
+            state.declare(self._history)
         except Exception as error:
             self._switch_off(state.rule.id, error)
 
@@ -435,11 +450,17 @@ class Monitor:
 
     # Failures.
 
-    def _guarded(self, rule: str, update: Callable[[], None]) -> None:
-        try:
-            update()
-        except Exception as error:
-            self._switch_off(rule, error)
+    def _asking(self, tracker: tuple[int, object]) -> list[str]:
+        """The rules that read a tracker."""
+        history, found = self._history, []
+        for state in self._states:
+            if state.declared and not state.skipped:
+                history.asked = set()
+                state.compile(history)
+                if tracker in history.asked:
+                    found.append(state.rule.id)
+        history.asked = None
+        return found
 
     def _switch_off(self, rule_id: str, error: Exception) -> None:
         """A condition failed: the rule is off for the rest of the run, and the run goes on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rltriage.engine.aggregates import Series
@@ -26,6 +26,7 @@ class Plan:
     """
 
     epoch: int
+    names: tuple[str, ...]
     known: Known
     pairs: tuple[Pair, ...]
     hooks: tuple[Hook, ...]
@@ -39,8 +40,15 @@ class Plan:
 class Planner:
     """The plans of one segment."""
 
-    def __init__(self, history: History, states: Sequence[RuleState], stated: frozenset[str]) -> None:
+    def __init__(
+        self,
+        history: History,
+        states: Sequence[RuleState],
+        stated: frozenset[str],
+        failed: Callable[[str, Exception], None],
+    ) -> None:
         self._history = history
+        self._failed = failed
         self._states = states
         self._stated = stated
         self._plans: dict[object, Plan] = {}
@@ -55,29 +63,45 @@ class Planner:
             found = self._plans[key] = self._make(names, merged)
         return found
 
+    def compiled(self, state: RuleState) -> Check | None:
+        """A rule's check, compiled if it was not; None if that failed."""
+        if state.check is None:
+            try:
+                state.compile(self._history)
+            except Exception as error:
+                self._failed(state.rule.id, error)
+        return state.check
+
     def _make(self, names: tuple[str, ...], merged: frozenset[str]) -> Plan:
         history = self._history
         known = tuple(history.follow(names))
         new, present = frozenset(names), frozenset(names) | merged
-        if any(not series.count for _, series in known):
-            history.epoch += 1  # a metric is seen for the first time: other plans must look again
-        seen = history.seen() | new
+        history.meet(names)
+        seen = frozenset(history.names)
         rules: list[tuple[Check, RuleState]] = []
         doubtful: list[tuple[tuple[Series, ...], Check, RuleState]] = []
         for state in self._states:
-            if state.check is None or state.skipped or (not state.busy and self._cannot_hold(state.rule, seen)):
+            if state.skipped or not state.declared:
+                continue
+            if not state.busy and self._cannot_hold(state.rule, seen):
+                state.check = None
+                continue
+            check = self.compiled(state)
+            if check is None:
                 continue
             reads = state.reads
             if merged and not state.every_row and not (reads | state.vetoes) & new:
                 continue
             certain = self._certain(reads, state.every_row, present, seen)
             if certain:
-                rules.append((state.check, state))
+                rules.append((check, state))
             elif certain is None:
-                doubtful.append((self._seen(reads), state.check, state))
+                doubtful.append((self._seen(reads), check, state))
+        history.compiled()
         hooks, doubtful_hooks = self._hooks(new, present, seen, bool(merged))
         return Plan(
             epoch=history.epoch,
+            names=names,
             known=known,
             pairs=tuple(history.pairs.values()),
             hooks=hooks,
@@ -139,7 +163,7 @@ def observed(series: Sequence[Series], row: int) -> bool:
     fewest = -1
     fresh = False
     for one in series:
-        count = one.count
+        count = one.version - one.lost
         if count and (fewest < 0 or count < fewest):
             fewest, fresh = count, one.row == row
         elif count == fewest and one.row == row:

@@ -3,90 +3,184 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from rltriage.engine.aggregates import Head, Series, WindowFunction
 from rltriage.engine.rows import Fact
 from rltriage.rules.conditions.base import Reader
-from rltriage.rules.conditions.noise import noise, sorted_median, standard_error, z_score
+from rltriage.rules.conditions.noise import median, noise, standard_error, z_score
+
+
+class HasIndex(Protocol):
+    """Whoever knows which row is being judged."""
+
+    index: int
 
 
 def last(series: Series) -> Reader:
     """The newest observation."""
-    return lambda: series.last
+
+    def read(series: Series = series) -> float | None:
+        return series.last
+
+    return read
+
+
+def fresh(series: Series, history: HasIndex) -> Callable[[], bool]:
+    """Whether the newest observation is of the row that is being judged."""
+
+    def read(series: Series = series, history: HasIndex = history) -> bool:
+        return series.row == history.index
+
+    return read
+
+
+def count(series: Series) -> Callable[[], int]:
+    """Observations of the segment."""
+
+    def read(series: Series = series) -> int:
+        return series.version - series.lost
+
+    return read
 
 
 def window(series: Series, size: int, function: WindowFunction, minimum: int, skip: int) -> Reader:
     """A function of the last `size` observations before the newest `skip`; None below `minimum` of them."""
-    version, cached = -1, None
-    reach = size + skip
+    if size == 1 and not skip:
+        return last(series)
+    if function is median and size % 2 and minimum == size and not skip:
+        return _OddMedian(series, size).read
+    return _Window(series, size, function, minimum, skip).read
 
-    def read() -> float | None:
-        nonlocal version, cached
-        if series.version != version:
-            version = series.version
-            values = series.values
-            seen = len(values) - skip
-            if seen < minimum:
-                cached = None
-            elif skip:
-                cached = function(values[max(0, len(values) - reach) : seen])
-            else:
-                cached = function(values[-size:])
-        return cached
 
-    return read
+class _Cached:
+    """Computes once per version of a series. Slots and a bound method are a third of the size of a closure with cells."""
+
+    __slots__ = ("cached", "series", "version")
+
+    def __init__(self, series: Series) -> None:
+        self.series = series
+        self.version = -1
+        self.cached: float | None = None
+
+    def read(self) -> float | None:
+        """The value at this row."""
+        if self.series.version != self.version:
+            self.version = self.series.version
+            self.cached = self.compute()
+        return self.cached
+
+    def compute(self) -> float | None:
+        """The value of a new version."""
+        raise NotImplementedError
+
+
+class _OddMedian(_Cached):
+    """The commonest window without a call in between."""
+
+    __slots__ = ("half", "size")
+
+    def __init__(self, series: Series, size: int) -> None:
+        super().__init__(series)
+        self.size = size
+        self.half = size // 2
+
+    def read(self) -> float | None:
+        """The value at this row."""
+        series = self.series
+        if series.version != self.version:
+            self.version = series.version
+            values = sorted(series.values[-self.size :])
+            self.cached = values[self.half] if len(values) == self.size else None
+        return self.cached
+
+
+class _Window(_Cached):
+    """Any function of any window."""
+
+    __slots__ = ("function", "minimum", "size", "skip")
+
+    def __init__(self, series: Series, size: int, function: WindowFunction, minimum: int, skip: int) -> None:
+        super().__init__(series)
+        self.size, self.function, self.minimum, self.skip = size, function, minimum, skip
+
+    def compute(self) -> float | None:
+        """None below the minimum."""
+        values = self.series.values
+        seen = len(values) - self.skip
+        if seen < self.minimum:
+            return None
+        return self.function(values[max(0, seen - self.size) : seen])
+
+
+class _Start:
+    """The median of the first observations; computed until the head is full."""
+
+    __slots__ = ("baseline", "cached", "head", "minimum", "seen")
+
+    def __init__(self, head: Head, baseline: int, minimum: int) -> None:
+        self.head, self.baseline, self.minimum = head, baseline, minimum
+        self.seen = -1
+        self.cached: float | None = None
+
+    def read(self) -> float | None:
+        """The value at this row."""
+        if self.seen == self.baseline:
+            return self.cached
+        seen = min(len(self.head.values), self.baseline)
+        if seen != self.seen:
+            self.seen = seen
+            self.cached = median(self.head.values[:seen]) if seen >= self.minimum else None
+        return self.cached
+
+
+class _Noise(_Cached):
+    """None below three observations."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, series: Series, size: int) -> None:
+        super().__init__(series)
+        self.size = size
+
+    def compute(self) -> float | None:
+        """Over the last observations."""
+        values = self.series.values[-self.size :]
+        return noise(values) if len(values) >= 3 else None
+
+
+class _GainZ(_Cached):
+    """(now - start) in standard errors; None before baseline + window observations."""
+
+    __slots__ = ("begin", "enough", "now", "parts", "scale")
+
+    def __init__(self, series: Series, begin: Reader, now: Reader, scale: Reader, baseline: int, size: int) -> None:
+        super().__init__(series)
+        self.begin, self.now, self.scale = begin, now, scale
+        self.parts, self.enough = 1.0 / baseline + 1.0 / size, baseline + size
+
+    def compute(self) -> float | None:
+        """From the three readers, of which the noise is the dear one."""
+        first, current = self.begin(), self.now()
+        if first is None or current is None or self.series.count < self.enough:
+            return None
+        spread = self.scale()
+        return None if spread is None else z_score(current - first, standard_error(spread, self.parts))
 
 
 def start(head: Head, baseline: int, minimum: int) -> Reader:
     """The median of the first `baseline` observations, from `minimum` on."""
-    seen, cached = -1, None
-
-    def read() -> float | None:
-        nonlocal seen, cached
-        if seen == baseline:
-            return cached
-        count = min(len(head.values), baseline)
-        if count != seen:
-            seen = count
-            cached = sorted_median(sorted(head.values[:count])) if count >= minimum else None
-        return cached
-
-    return read
+    return _Start(head, baseline, minimum).read
 
 
 def noise_of(series: Series, size: int) -> Reader:
     """The noise over the last `size` observations; None below three."""
-    version, cached = -1, None
-
-    def read() -> float | None:
-        nonlocal version, cached
-        if series.version != version:
-            version = series.version
-            values = series.values[-size:]
-            cached = noise(values) if len(values) >= 3 else None
-        return cached
-
-    return read
+    return _Noise(series, size).read
 
 
 def gain_z(series: Series, begin: Reader, now: Reader, scale: Reader, baseline: int, size: int) -> Reader:
     """(now - start) in standard errors; None before baseline + window observations."""
-    version, cached = -1, None
-    parts, enough = 1.0 / baseline + 1.0 / size, baseline + size
-
-    def read() -> float | None:
-        nonlocal version, cached
-        if series.version != version:
-            version = series.version
-            first, current, spread = begin(), now(), scale()
-            if first is None or current is None or spread is None or series.count < enough:
-                cached = None
-            else:
-                cached = z_score(current - first, standard_error(spread, parts))
-        return cached
-
-    return read
+    return _GainZ(series, begin, now, scale, baseline, size).read
 
 
 def fact_value(facts: Mapping[str, Fact], name: str) -> Callable[[], Any]:

@@ -14,14 +14,17 @@
         series: {kl_ref: "0x6", grad_norm: 0.2, lr: 1e-6}
         silent: true
 
-An expectation matches an alert's transition by the fields that it names (`state` is firing unless said otherwise); with
-`exact: true` there may be no transition besides the expected ones. Everything runs through `Monitor`, as live rows do.
+`steps: {first: 0, every: 1, seconds: 30}` also gives the rows wall times, `silence: 900` lets so many seconds pass after
+the last one, and `reference: {grad_norm: [0.1, 0.4]}` is a healthy range. An expectation matches an alert by the
+fields it names (`state` is firing unless said otherwise). With `exact: true` the whole pack runs and there may be no
+transition besides the expected ones; else only the rules that the test names run, since rules do not see each other.
+Everything runs through `Monitor`, as live rows do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,7 @@ from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Catalogue, Problem, RulePack
 from rltriage.rules.yamlmarks import Node, read
 
-_KEYS = ("name", "rule", "config", "steps", "series", "expect", "silent", "exact")
+_KEYS = ("name", "rule", "config", "steps", "silence", "reference", "series", "expect", "silent", "exact")
 _FIELDS = ("rule", "state", "step", "since_step", "severity", "group", "fault", "first_test", "explained_by", "summary")
 
 
@@ -66,7 +69,10 @@ def run_rule_tests(path: Path, pack: RulePack, catalogue: Catalogue) -> list[Tes
 def _run(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> TestResult:
     expected = [{"rule": test.get("rule"), "state": "firing", **wanted} for wanted in test.get("expect", ())]
     silent = _silent(test)
-    seen = replay_series(test, pack, catalogue)
+    whole = test.get("exact", False) or any("explained_by" in wanted for wanted in expected)
+    named = {wanted["rule"] for wanted in expected} | set(silent)
+    rules = pack.rules if whole else tuple(rule for rule in pack.rules if rule.id in named)
+    seen = replay_series(test, replace(pack, rules=rules), catalogue)
     complaints = [_missing(wanted, seen) for wanted in expected if not any(_matches(wanted, alert) for alert in seen)]
     complaints += [
         f"fired but has to be silent: {_shown(alert)}" for alert in seen if alert.rule in silent and _fired(alert)
@@ -74,15 +80,21 @@ def _run(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> TestR
     if test.get("exact", False):
         surplus = [alert for alert in seen if not any(_matches(wanted, alert) for wanted in expected)]
         complaints += [f"not expected: {_shown(alert)}" for alert in surplus]
-    rules = dict.fromkeys([*(wanted["rule"] for wanted in expected), *silent])
-    return TestResult(test["name"], tuple(rules), "firing" if expected else "silent", not complaints, "\n".join(complaints))
+    judged = dict.fromkeys([*(wanted["rule"] for wanted in expected), *silent])
+    return TestResult(
+        test["name"], tuple(judged), "firing" if expected else "silent", not complaints, "\n".join(complaints)
+    )
 
 
 def replay_series(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> list[Alert]:
     """Every transition of the test's rows, pending ones left out."""
     facts = {name: Fact(value, "declared", "rule test") for name, value in test.get("config", {}).items()}
-    monitor = Monitor(Run("test", facts=facts), pack, catalogue, triage=Triage(catalogue, pack))
-    reports = [monitor.observe(row) for row in _rows(test)]
+    reference = _Reference(test["reference"]) if "reference" in test else None
+    monitor = Monitor(Run("test", facts=facts), pack, catalogue, triage=Triage(catalogue, pack), reference=reference)
+    rows = _rows(test)
+    reports = [monitor.observe(row) for row in rows]
+    if "silence" in test:
+        reports.append(monitor.tick((rows[-1].time or 0.0) + test["silence"]))
     return [alert for report in reports for alert in report.alerts if alert.state != "pending"]
 
 
@@ -94,8 +106,21 @@ def _rows(test: Mapping[str, Any]) -> list[Row]:
     for index in range(max(map(len, series.values()), default=1)):
         here = {name: values[index] for name, values in series.items()}
         metrics = constant | {name: value for name, value in here.items() if value is not None}
-        rows.append(Row(steps["first"] + index * steps["every"], metrics))
+        time = index * float(steps["seconds"]) if "seconds" in steps else None
+        rows.append(Row(steps["first"] + index * steps["every"], metrics, time))
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """The same healthy range at every step."""
+
+    ranges: Mapping[str, Sequence[float]]
+
+    def bounds(self, metric: str, step: int) -> tuple[float, float] | None:
+        """(low, high) of a metric, None where the test gives none."""
+        found = self.ranges.get(metric)
+        return None if found is None else (found[0], found[1])
 
 
 def _silent(test: Mapping[str, Any]) -> tuple[str, ...]:

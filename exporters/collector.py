@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+
 from rltriage.exporters.gauges import Gauges
 
 

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rltriage.exporters.naming import Family, number
-from rltriage.exporters.samples import Lines, Sample
+from rltriage.exporters.samples import Columns, Lines
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-def lines(samples: Sequence[Sample]) -> Lines:
-    """Families and lines of samples, as two lists: a pair for each line would keep the garbage collector busy.
-
-    The lines are the same in both formats, so that a run is formatted once per row.
-    """
-    families = tuple([series.family for series, _ in samples])
-    total = sum([value for _, value in samples])
+def lines(columns: Columns) -> Lines:
+    """Families and lines of samples. The same in both formats, so that a run is formatted once per row."""
+    series, values = columns
+    families = tuple([one.family for one in series])
+    total = sum(values)
     if total - total == 0.0:  # All are finite, and none needs a special spelling.
-        return families, [f"{series.head}{value!r}\n" for series, value in samples]
-    return families, [f"{series.head}{number(value)}\n" for series, value in samples]
+        return families, [f"{one.head}{value!r}\n" for one, value in zip(series, values, strict=True)]
+    return families, [f"{one.head}{number(value)}\n" for one, value in zip(series, values, strict=True)]
 
 
 def document(blocks: Mapping[Family, list[str]], openmetrics: bool) -> bytes:
     """All families, each with its header, in the order of the mapping."""
-    header = _openmetrics_header if openmetrics else _text_header
+    header = openmetrics_header if openmetrics else _text_header
     parts: list[str] = []
     for family, block in blocks.items():
         parts.append(header(family))
@@ -41,6 +39,7 @@ def _text_header(family: Family) -> str:
     return f"# HELP {family.sample_name} {text}\n# TYPE {family.sample_name} {kind}\n"
 
 
-def _openmetrics_header(family: Family) -> str:
+def openmetrics_header(family: Family) -> str:
+    """HELP and TYPE of a family as OpenMetrics writes them."""
     text = family.help.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
     return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}\n"

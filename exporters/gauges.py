@@ -14,15 +14,15 @@ import itertools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from rltriage.engine.report import StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters import exposition
 from rltriage.exporters.naming import Family, Names, Series
-from rltriage.exporters.samples import FIRST, LAST, Entry, Lines, Sample
-from rltriage.exporters.state import Alerts, RunState, Snapshot
+from rltriage.exporters.samples import FIRST, LAST, Columns, Entry, Lines, Sample
+from rltriage.exporters.state import Alerts, Snapshot
 from rltriage.rules.model import MetricInfo, Rule
 
 RUNS = Family("rltriage_exporter_runs", "gauge", "Runs that the exporter holds")
@@ -30,14 +30,17 @@ FAILURES = Family("rltriage_exporter_failures", "counter", "Rows or values that 
 DROPPED = Family("rltriage_exporter_dropped", "counter", "What was refused to stay bounded, by reason")
 BUILD = Family("rltriage_build", "info", "Version of rltriage")
 
+QUIET_RUNS = 20
+"""Runs that show rules which have never fired: for 1,000 runs of the shipped pack they would be 28 MB a scrape."""
+
 
 class Gauges:
     """Holds the newest row and the alert state of every run and renders them for Prometheus.
 
-    `metrics` is the catalogue's; rules given in `rules` are shown at 0 before they first fire. Series of an ended run
-    stay for `linger` seconds. At most `max_runs` runs and `max_extra` unmapped names are held; what is refused is counted.
-    `publish` and `end` never raise. `clock` gives the arrival time of rows that carry none, and the age of ended runs.
-    `more` gives samples of whoever embeds the gauges; it is asked at every scrape.
+    `metrics` is the catalogue's. Rules given in `rules` are shown at 0 before they first fire, for the first QUIET_RUNS
+    runs. Series of an ended run stay for `linger` seconds. At most `max_runs` runs and `max_extra` unmapped names are held;
+    what is refused is counted. `publish` and `end` never raise. `clock` gives the arrival time of rows that carry none, and
+    the age of ended runs. `more` gives samples of whoever embeds the gauges; it is asked at every scrape.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class Gauges:
         except Exception:
             self._failures += 1
 
-    def end(self, run_id: str, state: RunState, now: float) -> None:
+    def end(self, run_id: str, state: str, now: float) -> None:
         """Mark a run as `finished`, `crashed` or `stale` at `now` (unix seconds); a later row makes it running again.
 
         Alerts of a stale run keep their value: nothing has recovered. Otherwise they go to 0.
@@ -102,26 +105,27 @@ class Gauges:
         """The exposition: text 0.0.4 or OpenMetrics 1.0.0, plain or gzip level 1; cached until something changes."""
         with self._rendering:
             self._forget_ended()
-            change, more = self._change, self._more()
+            change, more = self._change, self._given()
             if change != self._cached_change or more != self._cached_more:
                 self._cache.clear()
                 self._cached_change, self._cached_more = change, more
             body = self._cache.get((openmetrics, False))
             if body is None:
-                body = self._cache[openmetrics, False] = exposition.document(self._blocks(), openmetrics)
+                body = self._cache[openmetrics, False] = exposition.document(self._blocks(more), openmetrics)
             if not gzipped:
                 return body
             if (openmetrics, True) not in self._cache:
                 self._cache[openmetrics, True] = gzip.compress(body, 1, mtime=0)
             return self._cache[openmetrics, True]
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> Iterator[tuple[Series, float]]:
         """Every sample, for a collector: the same that `render` writes, in no particular order."""
         with self._rendering:
             self._forget_ended()
-            entries = list(self._entries.values())
-            found = [sample for entry in entries for sample in entry.samples(entry.snapshot, self._names)]
-            return found + self._own()
+            found = [entry.columns(entry.snapshot, self._names) for entry in list(self._entries.values())]
+            found.append(self._own(self._given()))
+        for columns in found:
+            yield from zip(*columns, strict=True)
 
     def _admit(self, run: Run) -> Entry | None:
         with self._admission:
@@ -132,7 +136,8 @@ class Gauges:
                     return None
                 oldest = min(ended, key=lambda entry: entry.snapshot.ended or 0.0)
                 del self._entries[oldest.run.id]
-            return self._entries.setdefault(run.id, Entry(run, self._quiet))
+            start = self._quiet if len(self._entries) < QUIET_RUNS else Snapshot(Alerts())
+            return self._entries.setdefault(run.id, Entry(run, start))
 
     def _forget_ended(self) -> None:
         limit = self._clock() - self._linger
@@ -142,13 +147,13 @@ class Gauges:
                 self._entries.pop(entry.run.id, None)
                 self._change = next(self._changes)
 
-    def _blocks(self) -> dict[Family, list[str]]:
+    def _blocks(self, more: list[Sample]) -> dict[Family, list[str]]:
         # Runs whose lines are of the same families are turned into columns at once: most runs log the same metrics.
         alike: defaultdict[tuple[Family, ...], list[list[str]]] = defaultdict(list)
         for entry in list(self._entries.values()):
             families, lines = self._formatted(entry)
             alike[families].append(lines)
-        families, lines = exposition.lines(self._own())
+        families, lines = exposition.lines(self._own(more))
         alike[families].append(lines)
         found: defaultdict[Family, list[str]] = defaultdict(list)
         for families, rows in alike.items():
@@ -163,22 +168,32 @@ class Gauges:
         if entry.rendered is not None and entry.rendered[0] is snapshot:
             return entry.rendered[1]
         try:
-            text = exposition.lines(entry.samples(snapshot, self._names))
+            text = exposition.lines(entry.columns(snapshot, self._names))
         except Exception:
             self._failures += 1
             text = (), []
         entry.rendered = (snapshot, text)
         return text
 
-    def _own(self) -> list[Sample]:
-        entries = list(self._entries.values())
-        failures = self._failures + sum(entry.not_numbers for entry in entries)
-        dropped = {"collision": len(self._names.collisions), "extra": self._names.over_limit, "run": self._runs_refused}
-        found = [(Series(DROPPED, (("reason", reason),)), float(count)) for reason, count in dropped.items()]
-        found.append((Series(RUNS, ()), float(len(entries))))
-        found.append((Series(FAILURES, ()), float(failures)))
-        found.append((Series(BUILD, (("version", _version()),)), 1.0))
-        return found + self._more()
+    def _given(self) -> list[Sample]:
+        try:
+            return list(self._more())
+        except Exception:
+            self._failures += 1
+            return []
+
+    def _own(self, more: list[Sample]) -> Columns:
+        names = self._names
+        own = {
+            Series(RUNS, ()): len(self._entries),
+            Series(FAILURES, ()): self._failures + names.not_numbers,
+            Series(DROPPED, (("reason", "collision"),)): len(names.collisions),
+            Series(DROPPED, (("reason", "extra"),)): names.over_limit,
+            Series(DROPPED, (("reason", "run"),)): self._runs_refused,
+            Series(BUILD, (("version", _version()),)): 1,
+        }
+        samples = [*own.items(), *more]
+        return Columns([series for series, _ in samples], [float(value) for _, value in samples])
 
 
 @functools.cache

@@ -22,7 +22,21 @@ MAX_VALUE = 128
 MAX_LABELS = 16
 """Labels of its own that a run may carry; the rest is dropped."""
 OWN_LABELS = frozenset(
-    {"run", "rule", "severity", "fault", "first_test", "outcome", "check", "state", "to", "reason", "le"}
+    {
+        "run",
+        "rule",
+        "severity",
+        "fault",
+        "first_test",
+        "outcome",
+        "check",
+        "group",
+        "alertname",
+        "state",
+        "to",
+        "reason",
+        "le",
+    }
 )
 _TAKEN_SUFFIX = re.compile(r"_(total|info|sum|count|bucket|created|gsum|gcount)$")
 _HELP_LENGTH = 200
@@ -53,7 +67,7 @@ class Series:
     def __init__(self, family: Family, labels: Labels) -> None:
         self.family = family
         self.labels = labels
-        body = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
+        body = ",".join(f"{name}={quoted(value)}" for name, value in labels)
         self.head = f"{family.sample_name}{{{body}}} " if body else f"{family.sample_name} "
 
 
@@ -67,6 +81,7 @@ class Names:
         self._max_extra = max_extra
         self.collisions: set[str] = set()
         self.over_limit = 0
+        self.not_numbers = 0
         families: dict[str, Family] = {}
         for info in metrics.values():
             family = families.setdefault(info.prometheus, Family(info.prometheus, "gauge", info.help))
@@ -143,5 +158,7 @@ def number(value: float) -> str:
     return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+def quoted(value: str) -> str:
+    """A label value as the expositions and PromQL write it."""
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return f'"{escaped}"'

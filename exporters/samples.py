@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from rltriage.engine.rows import Run
 from rltriage.exporters.naming import Family, Labels, Names, Series, label_value, run_labels
 from rltriage.exporters.state import RUN_STATES, Alerts, Snapshot
 
-Sample = tuple[Series, float]
 Lines = tuple[tuple[Family, ...], list[str]]
+Sample = tuple[Series, float]
 
 STEP = Family("rltriage_training_step", "gauge", "Step of the newest row")
 ROWS = Family("rltriage_rows", "counter", "Rows seen")
@@ -20,15 +21,26 @@ INFO = Family("rltriage_run", "info", "Config facts and profile of the run")
 EVALUATION = Family("rltriage_evaluation_seconds", "counter", "Seconds spent evaluating rules")
 FIRING = Family("rltriage_alert_firing", "gauge", "1 while the rule's alert fires")
 EXPLAINED = Family("rltriage_alert_explained", "gauge", "1 while another firing alert explains this one")
+LAST_FIRING = Family(
+    "rltriage_alert_last_firing_timestamp_seconds", "gauge", "Unix time of the last row with the alert firing"
+)
 VIOLATIONS = Family("rltriage_rule_violations", "counter", "Rows during which the rule's alert fired")
 TRANSITIONS = Family("rltriage_alert_transitions", "counter", "Alert transitions by the state that they led to")
 SCORE = Family("rltriage_incident_suspect_score", "gauge", "Probability of each suspect of the open incident")
 FIRST = (STEP, ROWS, LAST_ROW, EVALUATED, STATE, INFO)
-LAST = (EVALUATION, FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, SCORE)
+LAST = (EVALUATION, FIRING, LAST_FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, SCORE)
 
+_IDENTITY = ("rule", "severity", "fault", "first_test")
 _MAX_FACTS = 64
 _MAX_SERIES = 5000
 _NOT_A_NUMBER = (TypeError, ValueError, OverflowError)
+
+
+class Columns(NamedTuple):
+    """Samples as two lists of one length: thousands of pairs would keep the garbage collector busy."""
+
+    series: list[Series]
+    values: list[float]
 
 
 class Entry:
@@ -38,45 +50,49 @@ class Entry:
         self.run = run
         self.snapshot = snapshot
         self.rendered: tuple[Snapshot, Lines] | None = None
-        self.not_numbers = 0
         self._labels = run_labels(run.id, run.labels.items())
         self._metrics: dict[str, Series | None] = {}
         self._others: dict[tuple[str, Labels], Series] = {}
         self._always: list[Series] = []
-        self._plan: tuple[list[str], list[Series]] = ([], [])
+        self._names: list[str] = []
+        self._series: list[Series] = []
 
-    def samples(self, snapshot: Snapshot, names: Names) -> list[Sample]:
+    def columns(self, snapshot: Snapshot, names: Names) -> Columns:
         """Every sample of a snapshot: its metrics, the run's state, its alerts."""
-        found = self._metric_samples({**snapshot.carried, **snapshot.metrics}, names)
-        values = [float(snapshot.rows), 1.0, *(float(state == snapshot.state) for state in RUN_STATES)]
+        series, values = self._metric_columns({**snapshot.carried, **snapshot.metrics}, names)
+        self._always = self._always or self._always_shown()
+        values += (float(snapshot.rows), 1.0, *[float(state == snapshot.state) for state in RUN_STATES])
+        series = series + self._always
         if snapshot.step is not None:
             values += (float(snapshot.step), float(snapshot.time))
-        self._always = self._always or self._always_shown()
-        found += zip(self._always, values, strict=False)
+        else:
+            del series[len(values) :]
+        found = Columns(series, values)
         if snapshot.evaluated is not None:
-            found.append(self._sample(EVALUATED, snapshot.evaluated))
+            self._add(found, EVALUATED, snapshot.evaluated)
         if snapshot.seconds:
-            found.append(self._sample(EVALUATION, snapshot.seconds))
+            self._add(found, EVALUATION, snapshot.seconds)
         self._add_alerts(found, snapshot.alerts)
         return found
 
-    def _metric_samples(self, metrics: Mapping[str, float], names: Names) -> list[Sample]:
+    def _metric_columns(self, metrics: Mapping[str, float], names: Names) -> tuple[list[Series], list[float]]:
         keys = list(metrics)
-        if keys == self._plan[0]:
+        if keys == self._names:
             try:
-                return list(zip(self._plan[1], map(float, metrics.values()), strict=True))
+                return self._series, list(map(float, metrics.values()))
             except _NOT_A_NUMBER:
                 pass  # Below, the others are still shown.
-        found: list[Sample] = []
+        found = Columns([], [])
         for key, value in metrics.items():
             series = self._metric_series(key, names)
             if series is not None:
                 try:
-                    found.append((series, float(value)))
+                    found.values.append(float(value))
+                    found.series.append(series)
                 except _NOT_A_NUMBER:
-                    self.not_numbers += 1
-        if len(found) == len(keys):
-            self._plan = (keys, [series for series, _ in found])
+                    names.not_numbers += 1
+        if len(found.series) == len(keys):
+            self._names, self._series = keys, found.series
         return found
 
     def _metric_series(self, metric: str, names: Names) -> Series | None:
@@ -94,26 +110,28 @@ class Entry:
         info = Series(INFO, self._labels + _info(self.run, self._labels))
         return [Series(ROWS, self._labels), info, *states, Series(STEP, self._labels), Series(LAST_ROW, self._labels)]
 
-    def _sample(self, family: Family, value: float, *labels: tuple[str, str]) -> Sample:
+    def _add(self, found: Columns, family: Family, value: float, *labels: tuple[str, str]) -> None:
         key = (family.name, labels)
         series = self._others.get(key)
         if series is None:
             own = tuple((name, label_value(text)) for name, text in labels)
             series = self._others[key] = Series(family, self._labels + own)
-        return series, float(value)
+        found.series.append(series)
+        found.values.append(float(value))
 
-    def _add_alerts(self, found: list[Sample], alerts: Alerts) -> None:
-        for (rule, severity, fault, first_test), on in alerts.firing.items():
-            identity = (("rule", rule), ("severity", severity), ("fault", fault), ("first_test", first_test))
-            found.append(self._sample(FIRING, on, *identity))
+    def _add_alerts(self, found: Columns, alerts: Alerts) -> None:
+        for key, on in alerts.firing.items():
+            self._add(found, FIRING, on, *zip(_IDENTITY, key, strict=True))
+        for key, at in alerts.last_firing.items():
+            self._add(found, LAST_FIRING, at, *zip(_IDENTITY, key, strict=True))
         for rule, on in alerts.explained.items():
-            found.append(self._sample(EXPLAINED, on, ("rule", rule)))
+            self._add(found, EXPLAINED, on, ("rule", rule))
         for rule, count in alerts.violations.items():
-            found.append(self._sample(VIOLATIONS, count, ("rule", rule)))
+            self._add(found, VIOLATIONS, count, ("rule", rule))
         for (rule, state), count in alerts.transitions.items():
-            found.append(self._sample(TRANSITIONS, count, ("rule", rule), ("to", state)))
+            self._add(found, TRANSITIONS, count, ("rule", rule), ("to", state))
         for suspect in alerts.suspects:
-            found.append(self._sample(SCORE, suspect.score, ("fault", suspect.fault)))
+            self._add(found, SCORE, suspect.score, ("fault", suspect.fault))
 
 
 def _info(run: Run, labels: Labels) -> Labels:

@@ -25,21 +25,28 @@ _CLOSED = ("resolved", "ended", "superseded")
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """Alert state of a run. A severity that changed leaves its old key in `firing` at False."""
+    """Alert state of a run. A severity that changed leaves its old key in `firing` at False.
+
+    `last_firing` is the unix time of the last row at which an alert fired: a scrape sees it even when the alert came and
+    went between two scrapes.
+    """
 
     firing: Mapping[AlertKey, bool] = field(default_factory=dict)
     explained: Mapping[str, bool] = field(default_factory=dict)
     violations: Mapping[str, int] = field(default_factory=dict)
     transitions: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    last_firing: Mapping[AlertKey, float] = field(default_factory=dict)
     suspects: tuple[Suspect, ...] = ()
 
     @classmethod
     def quiet(cls, rules: Iterable[Rule]) -> Alerts:
-        """Every rule at 0, so that increase() sees the first violation of each."""
-        firing = {(r.id, r.severity, next(iter(r.suspects), ""), r.first_test): False for r in rules}
+        """Every rule at 0."""
+        firing: dict[AlertKey, bool] = {}
+        for rule in rules:
+            firing[rule.id, rule.severity, next(iter(rule.suspects), ""), rule.first_test] = False
         return cls(firing, {}, dict.fromkeys((key[0] for key in firing), 0))
 
-    def after(self, report: StepReport, is_row: bool) -> Alerts:
+    def after(self, report: StepReport, is_row: bool, now: float) -> Alerts:
         """The state after a report; the same object when nothing changed."""
         if not report.alerts and report.incident is None and not (is_row and any(self.firing.values())):
             return self
@@ -50,13 +57,17 @@ class Alerts:
                 firing.update(dict.fromkeys([key for key in firing if key[0] == alert.rule], False))
                 firing[_key(alert)] = alert.state in _OPEN
                 explained[alert.rule] = alert.state in _OPEN and alert.explained_by is not None
-        violations = dict(self.violations)
+        violations, last_firing = dict(self.violations), dict(self.last_firing)
         if is_row:
-            fired = {alert.rule for alert in report.alerts if alert.state == "firing"}
-            for rule in fired | {key[0] for key, on in firing.items() if on}:
+            fired = {_key(alert) for alert in report.alerts if alert.state == "firing"}
+            fired |= {key for key, on in firing.items() if on}
+            last_firing.update(dict.fromkeys(fired, now))
+            for rule in {key[0] for key in fired}:
                 violations[rule] = violations.get(rule, 0) + 1
         suspects = report.incident.suspects if report.incident is not None else self.suspects
-        return Alerts(firing, explained, violations, transitions, suspects if any(firing.values()) else ())
+        if not any(firing.values()):
+            suspects = ()
+        return Alerts(firing, explained, violations, transitions, last_firing, suspects)
 
     def closed(self) -> Alerts:
         """The state after the run's end: nothing fires, the counters stay."""
@@ -67,8 +78,8 @@ class Alerts:
 class Snapshot:
     """Everything that a scrape shows of a run. `lasting` names those metrics of the row that are carried on.
 
-    `step` and `time` (unix seconds) are the newest row's, `evaluated` the step of the last held-out evaluation, `seconds` what
-    evaluating the rules has taken so far, `ended` when the run ended.
+    `step` and `time` (unix seconds) are the newest row's, `evaluated` the step of the last held-out evaluation, `seconds`
+    what evaluating the rules has taken so far, `ended` when the run ended.
     """
 
     alerts: Alerts
@@ -85,7 +96,8 @@ class Snapshot:
 
     def after(self, row: Row | None, report: StepReport, seconds: float, now: float) -> Snapshot:
         """The snapshot after a row and its report, or after a report of the clock alone."""
-        alerts = self.alerts.after(report, row is not None)
+        time = row.time if row is not None and row.time is not None else now
+        alerts = self.alerts.after(report, row is not None, time)
         if row is None:
             return replace(self, alerts=alerts, seconds=self.seconds + seconds)
         metrics = dict(row.metrics)
@@ -97,14 +109,12 @@ class Snapshot:
         if lasting:
             carried = {**carried, **{name: metrics[name] for name in lasting}}
             evaluated = row.step if any(name.startswith("eval_") for name in lasting) else evaluated
-        time = row.time if row.time is not None else now
         return Snapshot(alerts, metrics, carried, lasting, row.step, self.rows + 1, time, evaluated, self.seconds + seconds)
 
-    def after_end(self, state: RunState, now: float) -> Snapshot:
+    def after_end(self, state: str, now: float) -> Snapshot:
         """The snapshot of a run that ended at `now`; alerts of a stale run keep their value, for nothing has recovered."""
-        if state not in RUN_STATES:
-            raise ValueError(f"{state!r} is no state of a run")
-        return replace(self, state=state, ended=now, alerts=self.alerts if state == "stale" else self.alerts.closed())
+        known = RUN_STATES[RUN_STATES.index(state)]  # ValueError for any other text
+        return replace(self, state=known, ended=now, alerts=self.alerts if state == "stale" else self.alerts.closed())
 
 
 def _key(alert: Alert) -> AlertKey:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LABEL = 11
 _SHOWN_VALUES = 6
+_WORTH_NAMING = 0.01
+_TOGETHER = re.compile(r"\(fault \d+\)|[\d<>]+ \d* ?%")  # never broken across lines
 _COLOURS = {"critical": "bold white on red", "warning": "bold black on yellow", "info": "bold black on cyan"}
 _CLOSED_COLOUR = "bold black on green"
 _STYLES = {"label": "dim", "plain": "", "strong": "bold", "command": "bold cyan", "note": "italic"}
@@ -61,6 +63,12 @@ def alert_rich(alert: Alert, catalogue: Catalogue, width: int = 80) -> Text:
 def incident_rich(incident: Incident, catalogue: Catalogue, width: int = 80) -> Text:
     """The same words as `incident_text` for a rich console."""
     return _rich(_incident_block(incident, catalogue), width)
+
+
+def alert_line(alert: Alert, width: int = 80) -> str:
+    """An alert in one line, for a list: severity, rule, and as much of what is seen as fits."""
+    state = "" if alert.state == "firing" else f"{alert.state}: "
+    return textwrap.shorten(f"{alert.severity:<8} {alert.rule}: {state}{alert.summary}", width, placeholder=" ...")
 
 
 def suspect_text(suspect: Suspect) -> str:
@@ -132,8 +140,9 @@ def _incident_parts(incident: Incident, catalogue: Catalogue) -> Iterator[_Part]
 
 
 def _rivals(suspects: Sequence[Suspect]) -> Iterator[_Part]:
-    if len(suspects) > 1:
-        yield _Part("or it is", "; ".join(suspect_text(suspect) for suspect in suspects[1:4]))
+    rivals = [suspect for suspect in suspects[1:4] if suspect.score >= _WORTH_NAMING]
+    if rivals:
+        yield _Part("or it is", "; ".join(suspect_text(suspect) for suspect in rivals))
 
 
 _ACTIONS = {
@@ -144,6 +153,7 @@ _ACTIONS = {
 
 
 def _test_parts(label: str, test: str, run: str, catalogue: Catalogue) -> Iterator[_Part]:
+    """The test's title and its command; where nothing can be run, the first sentence of how to do it by hand."""
     if not test:
         return
     entry = catalogue.first_tests.get(test)
@@ -151,7 +161,7 @@ def _test_parts(label: str, test: str, run: str, catalogue: Catalogue) -> Iterat
     if entry is not None and entry.command:
         yield _Part("", f"$ {test_command(entry.command, run)}", "command")
     elif entry is not None and entry.how:
-        yield _Part("", entry.how)
+        yield _Part("", entry.how.split(". ")[0].rstrip(".") + ".")
 
 
 def _seen(alert: Alert) -> str:
@@ -181,7 +191,9 @@ def _lines(block: _Block, width: int) -> Iterator[list[tuple[str, str]]]:
 
 
 def _wrapped(text: str, width: int) -> Sequence[str]:
-    return textwrap.wrap(text, max(width, 20), break_on_hyphens=False) or [""]
+    glued = _TOGETHER.sub(lambda found: found.group().replace(" ", "\0"), text)
+    lines = textwrap.wrap(glued, max(width, 20), break_on_hyphens=False) or [""]
+    return [line.replace("\0", " ") for line in lines]
 
 
 def _rich(block: _Block, width: int) -> Text:

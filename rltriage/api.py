@@ -26,7 +26,6 @@ from rltriage.engine.rows import Record, Row, Run
 from rltriage.engine.rundir import ROWS, RunDirectory, safe_name
 from rltriage.engine.sources.run_directory import RunDirectorySource
 from rltriage.notices import Notices
-from rltriage.rules.catalogue import load_catalogue
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import SEVERITIES, Severity
@@ -82,29 +81,32 @@ def watch(
     Only rank 0 of a distributed job watches; elsewhere the same object does nothing. Raises RltriageError for arguments
     that cannot be: an unknown profile or severity, a rule pack with mistakes (all of them in one message).
     """
-    if halt_on is not None and halt_on not in SEVERITIES:
-        raise RltriageError(f"halt_on={halt_on!r} is no severity: write one of {', '.join(SEVERITIES)}")
-    if profile != "auto":
-        find_profile(profile)
-    return Watch(name, config, profile, rules, labels, listen, directory, Notices(on_alert, quiet), halt_on, is_rank_zero())
+    options = WatchOptions(
+        name=name,
+        config=config,
+        profile=profile,
+        rules=rules,
+        labels=labels,
+        listen=listen,
+        directory=directory,
+        on_alert=on_alert,
+        halt_on=halt_on,
+        quiet=quiet,
+    )
+    return Watch(options, is_rank_zero())
 
 
 class Watch:
     """One watched run; see `watch`. No method raises, and each may be called from any thread."""
 
-    def __init__(
-        self,
-        name: str | None,
-        config: Mapping[str, Any] | None,
-        profile: str,
-        rules: str | Path | Sequence[str | Path],
-        labels: Mapping[str, str] | None,
-        listen: str | int | None,
-        directory: str | Path | None,
-        notices: Notices,
-        halt_on: Severity | None,
-        active: bool,
-    ) -> None:
+    def __init__(self, options: WatchOptions, active: bool) -> None:
+        halt_on, directory = options.get("halt_on"), options.get("directory", "runs")
+        if halt_on is not None and halt_on not in SEVERITIES:
+            raise RltriageError(f"halt_on={halt_on!r} is no severity: write one of {', '.join(SEVERITIES)}")
+        self._profile = options.get("profile", "auto")
+        if self._profile != "auto":
+            find_profile(self._profile)
+        self.id = options.get("name") or _default_name()
         self.should_stop = False
         self.path: Path | None = None
         self._failures = 0
@@ -112,24 +114,23 @@ class Watch:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._directory = None if directory is None else Path(directory)
-        self.id = name or _default_name()
-        self._config, self._profile, self._labels = dict(config or {}), profile, dict(labels or {})
+        self._config, self._labels = dict(options.get("config") or {}), dict(options.get("labels") or {})
         self._halting = SEVERITIES[SEVERITIES.index(halt_on) :] if halt_on else ()
         self._intake: Intake | None = None
         self._run: WatchedRun | None = None
         self._gauges: Gauges | None = None
         self._server: Server | None = None
-        if self._active:
-            self._catalogue = load_catalogue()
-            self._pack = load_rules(*([rules] if isinstance(rules, (str, Path)) else rules), catalogue=self._catalogue)
-            self._notices = notices
-            self._listen(listen)
+        self._notices = Notices(options.get("on_alert"), options.get("quiet", False))
+        if active:
+            rules = options.get("rules", ("triage",))
+            self._pack = load_rules(*([rules] if isinstance(rules, (str, Path)) else rules))
+            self._listen(options.get("listen"))
             atexit.register(self._at_exit)
 
     @property
     def errors(self) -> int:
         """How often something went wrong since the start: a row that could not be read, a file or a tracker that failed."""
-        return self._failures + (self._run.failures if self._run else 0) + (self._notices.failures if self._active else 0)
+        return self._failures + self._notices.failures + (self._run.failures if self._run else 0)
 
     @property
     def url(self) -> str | None:
@@ -184,7 +185,8 @@ class Watch:
             if "resumed_at" not in self._config:
                 self.id = self._free(self.id)
             self._intake = Intake(self.id, self._profile, self._config, self._labels)
-        record = Record(metrics, None if step is None else int(step), time.time() if at is None else at)
+        values = {str(name): value for name, value in metrics.items()}
+        record = Record(values, None if step is None else int(step), time.time() if at is None else at)
         return self._emit(self._intake.rows(record))
 
     def _emit(self, rows: Sequence[Row]) -> StepReport:
@@ -204,10 +206,10 @@ class Watch:
         return alert.state == "firing" and alert.severity in self._halting and alert.explained_by is None
 
     def _start(self, intake: Intake) -> WatchedRun:
-        self._notices.catalogue = self._catalogue
+        self._notices.catalogue = self._pack.catalogue
         gauges: list[Sink] = [] if self._gauges is None else [self._gauges]
         before = self._before(intake.run.profile)
-        run = WatchedRun(intake.run, self._pack, self._catalogue, [*gauges, *self._journal(intake.run), self._notices])
+        run = WatchedRun(intake.run, self._pack, [*gauges, *self._journal(intake.run), self._notices])
         for row in before:
             run.recall(row, gauges)
         return run
@@ -242,7 +244,7 @@ class Watch:
             self._failed("the run is not written to disk")
             return []
         self.path = path
-        return [Journal(directory, self._catalogue)]
+        return [Journal(directory, self._pack.catalogue)]
 
     def _listen(self, listen: str | int | None) -> None:
         if listen is None:
@@ -250,7 +252,7 @@ class Watch:
         from rltriage.exporters.gauges import Gauges
         from rltriage.exporters.http import serve_metrics
 
-        self._gauges = Gauges(self._catalogue.metrics, self._pack.rules)
+        self._gauges = Gauges(self._pack.catalogue.metrics, self._pack.rules)
         try:
             self._server = serve_metrics(self._gauges, listen if isinstance(listen, str) else f"127.0.0.1:{listen}")
         except (OSError, RltriageError):
@@ -288,10 +290,6 @@ def _default_name() -> str:
     return f"{script if script.isidentifier() else 'run'}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
-def _halting(options: WatchOptions) -> bool:
-    return options.get("halt_on") is not None
-
-
 def trl_callback(**options: Unpack[WatchOptions]) -> Any:
     """A callback for TRL and the Hugging Face Trainer: `GRPOTrainer(..., callbacks=[rltriage.trl_callback()])`.
 
@@ -299,14 +297,14 @@ def trl_callback(**options: Unpack[WatchOptions]) -> Any:
     """
     from rltriage.trainer.hooks import trl
 
-    return trl.callback(watch(**options), halting=_halting(options))
+    return trl.callback(Watch(options, is_rank_zero()), halting=options.get("halt_on") is not None)
 
 
 def sb3_callback(**options: Unpack[WatchOptions]) -> Any:
     """A callback for Stable-Baselines3: `model.learn(..., callback=rltriage.sb3_callback())`. Takes what `watch` takes."""
     from rltriage.trainer.hooks import sb3
 
-    return sb3.callback(watch(**options), halting=_halting(options))
+    return sb3.callback(Watch(options, is_rank_zero()), halting=options.get("halt_on") is not None)
 
 
 def verl_backend(**options: Unpack[WatchOptions]) -> None:
@@ -319,26 +317,24 @@ def verl_backend(**options: Unpack[WatchOptions]) -> None:
 
     from rltriage.trainer.hooks import verl
 
-    verl.install(Tracking, _named(options))
+    verl.install(Tracking, lambda name: _driver(name, options))
 
 
 def openrlhf_logger(**options: Unpack[WatchOptions]) -> None:
     """Let OpenRLHF's W&B and TensorBoard loggers pass their rows on. Takes what `watch` takes.
 
-    To be called in the process of its PPO trainer: Ray's `worker_process_setup_hook` takes `rltriage.openrlhf_logger` as
+    To be called in the process of its PPO trainer: Ray's `worker_process_setup_hook` takes it by name, as
     `"rltriage.api.openrlhf_logger"`. Raises ImportError where OpenRLHF is missing.
     """
     from openrlhf.utils import logging_utils
 
     from rltriage.trainer.hooks import openrlhf
 
-    openrlhf.install(logging_utils, _named(options))
+    openrlhf.install(logging_utils, lambda name: _driver(name, options))
 
 
-def _named(options: WatchOptions) -> Callable[[str], Watch]:
-    """A factory of watches for hooks that learn a run's name late; an explicit name wins."""
-
-    def open_run(name: str) -> Watch:
-        return watch(**{**options, "name": options.get("name") or name})
-
-    return open_run
+def _driver(name: str, options: WatchOptions) -> Watch:
+    """The run of a framework that logs from one process only, whatever rank that has; an explicit name wins."""
+    named = options.copy()
+    named["name"] = options.get("name") or name
+    return Watch(named, True)

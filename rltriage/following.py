@@ -22,7 +22,7 @@ from rltriage.engine.rundir import ROWS, write_atomically
 from rltriage.engine.sources import open_source
 from rltriage.rules.config import SourceConfig, text_of
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.model import Catalogue, RulePack
+from rltriage.rules.model import RulePack
 from rltriage.watching import Sink, WatchedRun
 
 log = logging.getLogger("rltriage.service")
@@ -92,7 +92,6 @@ class Fleet:
         self,
         sources: Iterable[SourceConfig],
         pack: RulePack,
-        catalogue: Catalogue,
         sinks: Iterable[Sink],
         *,
         names: RunNames,
@@ -105,7 +104,6 @@ class Fleet:
         self.rows = 0
         self.errors = 0
         self._sources = tuple(sources)
-        self._catalogue = catalogue
         self._sinks = tuple(sinks)
         self._names = names
         self._retention = retention
@@ -248,7 +246,7 @@ class Fleet:
             return None
         watched = self.runs.get(run.id)
         if watched is None:
-            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._catalogue, self._sinks)
+            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks)
             follower.runs.add(run.id)
         return watched
 

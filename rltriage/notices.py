@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from rltriage.engine.report import Alert, Incident, StepReport
 from rltriage.engine.rows import Row, Run
+from rltriage.exporters.state import RunState
 from rltriage.exporters.text import alert_text, incident_text
 from rltriage.rules.model import Catalogue
 from rltriage.trainer.hooks.trackers import Post, Trackers
@@ -44,7 +45,7 @@ class Notices:
                 sys.stderr.write(f"\n{post.text}\n")  # a progress bar may have left the cursor in the middle of a line
             self._trackers.post(post)
 
-    def end(self, run_id: str, state: str, now: float) -> None:
+    def end(self, run_id: str, state: RunState, now: float) -> None:
         """Alerts that ended with the run have been published."""
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from rltriage.watching import Sink, WatchedRun
 if TYPE_CHECKING:
     from rltriage.engine.rows import Row
     from rltriage.engine.sources import Source
-    from rltriage.rules.model import Catalogue, RulePack
+    from rltriage.rules.model import RulePack
 
 
 @dataclass(slots=True)
@@ -60,7 +60,6 @@ class Replayed:
 def replay(
     source: Source,
     pack: RulePack,
-    catalogue: Catalogue,
     *,
     run_id: str,
     profile: str = "auto",
@@ -79,7 +78,7 @@ def replay(
         name = record.run or run_id
         replayed = runs.get(name)
         if replayed is None:
-            replayed = runs[name] = _begin(source, name, pack, catalogue, profile, config, sinks)
+            replayed = runs[name] = _begin(source, name, pack, profile, config, sinks)
             replayed.after_row = after_row
         replayed.emit(replayed.intake.rows(record))
     for replayed in runs.values():
@@ -92,11 +91,10 @@ def _begin(
     source: Source,
     name: str,
     pack: RulePack,
-    catalogue: Catalogue,
     profile: str,
     config: Mapping[str, Any] | None,
     sinks: tuple[Sink, ...],
 ) -> Replayed:
     chosen = profile if profile != "auto" else source.profile or "auto"
     intake = Intake(name, profile=chosen, config=config, logged_config=source.config)
-    return Replayed(intake, WatchedRun(intake.run, pack, catalogue, sinks), source)
+    return Replayed(intake, WatchedRun(intake.run, pack, sinks), source)

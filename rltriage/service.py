@@ -148,7 +148,6 @@ class Service:
                 Fleet(
                     group,
                     pack,
-                    pack.catalogue,
                     (self._deliveries, self.gauges),
                     names=names,
                     retention=self.config.retention,

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from rltriage.exporters.text import alert_rich, incident_rich
+from rltriage.exporters.text import alert_line, alert_rich, incident_rich
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from rltriage.engine.report import Alert, StepReport
+    from rltriage.engine.report import StepReport
     from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.state import RunState
     from rltriage.rules.model import Catalogue
 
 # Heading and metric; at 80 columns there is room for eight.
@@ -28,6 +29,22 @@ COLUMNS = (
     ("logp_gap", "logp_gap"),
 )
 WIDTH = 80
+
+
+class Changes:
+    """What of a report people see: with an incident it stands for its alerts, which are then only listed.
+
+    `blocks` are told in full, `lines` in one line each. Pending alerts and those that only ended with the run are left out.
+    """
+
+    def __init__(self, report: StepReport) -> None:
+        told = [alert for alert in report.alerts if alert.state not in ("pending", "ended")]
+        self.blocks = [a for a in told if report.incident is None and a.state == "firing" and not a.explained_by]
+        self.lines = [alert for alert in told if alert not in self.blocks]
+        self._incident = report.incident is not None
+
+    def __bool__(self) -> bool:
+        return bool(self.blocks or self.lines or self._incident)
 
 
 class Session(Protocol):
@@ -65,20 +82,23 @@ class RunView:
         """One line for the row, then the alerts that it changed, then what is wrong with the run."""
         if row is not None:
             self._row(row)
-        for alert in report.alerts:
-            if alert.state == "pending" or (alert.state == "firing" and alert.explained_by):
-                continue
-            self._interrupt()
+        shown = Changes(report)
+        if not shown:
+            return
+        self._console.print()
+        for alert in shown.lines:
+            self._console.print(alert_line(alert, WIDTH), markup=False)
+        for alert in shown.blocks:
             self._console.print(alert_rich(alert, self._catalogue, WIDTH))
-            if alert.state == "firing":
-                self._test(alert)
+            self._test(alert.first_test)
         if report.incident is not None:
-            self._interrupt()
             self._console.print(incident_rich(report.incident, self._catalogue, WIDTH))
-        if self._heading_due and row is not None:
-            self._console.print()
+            for test in (report.incident.first_test, report.incident.best_test):
+                self._test(test)
+        self._console.print()
+        self._heading_due = True
 
-    def end(self, run_id: str, state: str, now: float) -> None:
+    def end(self, run_id: str, state: RunState, now: float) -> None:
         """The closing lines."""
         self._progress.stop()
         self._session.conclude(self._console)
@@ -91,17 +111,12 @@ class RunView:
         self._console.print(f"{row.step:>5} {cells}", highlight=False, markup=False)
         self._progress.advance(self._task)
 
-    def _test(self, alert: Alert) -> None:
-        test = self._catalogue.first_tests.get(alert.first_test)
+    def _test(self, test_id: str) -> None:
+        test = self._catalogue.first_tests.get(test_id)
         if test is None or test.check is None or test.check in self._tested:
             return
         self._tested.add(test.check)
-        self._console.print(f"  ran it    {self._session.run_check(test.check)}", style="bold", markup=False)
-
-    def _interrupt(self) -> None:
-        if not self._heading_due:
-            self._console.print()
-        self._heading_due = True
+        self._console.print(f"  ran it     check {self._session.run_check(test.check)}", style="bold", markup=False)
 
 
 def _cell(metrics: Mapping[str, float], metric: str) -> str:

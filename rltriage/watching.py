@@ -12,6 +12,7 @@ from rltriage.engine.rows import Row, Run
 from rltriage.engine.rundir import RunDirectory
 from rltriage.engine.triage import Triage
 from rltriage.exporters.jsonlines import alert_json, incident_json
+from rltriage.exporters.state import RunState
 from rltriage.rules.model import Catalogue, RulePack
 
 _log = logging.getLogger("rltriage")
@@ -24,7 +25,7 @@ class Sink(Protocol):
         """A row and what it changed; `row` is None for a report that no row caused (the run ended, a row is overdue)."""
         ...
 
-    def end(self, run_id: str, state: str, now: float) -> None:
+    def end(self, run_id: str, state: RunState, now: float) -> None:
         """The run is over: `finished`, `crashed` or `stale`, at `now` (unix seconds)."""
         ...
 
@@ -35,9 +36,9 @@ class WatchedRun:
     A sink that fails is skipped for that row, counted in `failures` and said once: watching goes on.
     """
 
-    def __init__(self, run: Run, pack: RulePack, catalogue: Catalogue, sinks: Iterable[Sink] = ()) -> None:
+    def __init__(self, run: Run, pack: RulePack, sinks: Iterable[Sink] = ()) -> None:
         self.run = run
-        self.monitor = Monitor(run, pack, catalogue, triage=Triage(catalogue, pack))
+        self.monitor = Monitor(run, pack, pack.catalogue, triage=Triage(pack.catalogue, pack))
         self.sinks = tuple(sinks)
         self.failures = 0
         self._ended = False
@@ -64,7 +65,7 @@ class WatchedRun:
             self._publish(None, report)
         return report
 
-    def end(self, state: str, now: float) -> StepReport:
+    def end(self, state: RunState, now: float) -> StepReport:
         """Close the run: open alerts end, sinks are told. Ending twice does nothing."""
         if self._ended:
             return EMPTY
@@ -105,6 +106,6 @@ class Journal:
         if report.incident is not None:
             self.directory.alert(incident_json(report.incident, self._catalogue))
 
-    def end(self, run_id: str, state: str, now: float) -> None:
+    def end(self, run_id: str, state: RunState, now: float) -> None:
         """Close the files."""
         self.directory.close()

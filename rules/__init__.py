@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rltriage.rules.catalogue import load_catalogue
     from rltriage.rules.errors import RltriageError, RulePackError
-    from rltriage.rules.explain import describe_rule, list_rules
+    from rltriage.rules.explain import describe_rule
     from rltriage.rules.facts import judge, parse_fact
     from rltriage.rules.loader import check_rules, dump_pack, load_rules, rule_hash
     from rltriage.rules.model import Catalogue, Problem, Rule, RulePack
@@ -25,7 +25,6 @@ __all__ = [
     "describe_rule",
     "dump_pack",
     "judge",
-    "list_rules",
     "load_catalogue",
     "load_rules",
     "parse_fact",
@@ -38,7 +37,6 @@ _HOME = {
     "RltriageError": "errors",
     "RulePackError": "errors",
     "describe_rule": "explain",
-    "list_rules": "explain",
     "judge": "facts",
     "parse_fact": "facts",
     "check_rules": "loader",

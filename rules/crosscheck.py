@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from rltriage.rules import templates
 from rltriage.rules.facts import CONFIG_FACTS
 from rltriage.rules.model import Catalogue, Problem, Rule
-from rltriage.rules.validate import closest
+from rltriage.rules.validate import capped, closest
 from rltriage.rules.yamlmarks import Node
 
 _FOREIGN = re.compile(r"[/.:]")  # frameworks' own names (`actor/entropy`); canonical names have none of these
@@ -19,7 +20,8 @@ _CONDITIONS = ("when", "unless", "clear_when")
 
 def check_rule(rule: Rule, node: Node, catalogue: Catalogue) -> list[Problem]:
     """Errors for a summary that cannot be filled, warnings for metrics and facts that nobody may ever log."""
-    return [*_metrics(rule, node, catalogue), *_facts(rule, node), *_summary(rule, node)]
+    facts = rule_facts(rule)
+    return [*_metrics(rule, node, catalogue), *_facts(rule, facts, node), *_summary(rule, facts, node)]
 
 
 def check_ids(node: Node, catalogue: Catalogue) -> list[Problem]:
@@ -38,27 +40,36 @@ def _facts_in(value: Any) -> Iterator[str]:
     if isinstance(value, tuple):
         for item in value:
             yield from _facts_in(item)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            below = getattr(value, field.name)
-            if field.name == "config" and isinstance(below, str):
+    elif hasattr(value, "__dataclass_fields__"):
+        cls: Any = type(value)
+        for name in _names(cls):
+            below = getattr(value, name)
+            if name == "config" and isinstance(below, str):
                 yield below.split(".")[0]
-            else:
+            elif not isinstance(below, str | int | float | None):
                 yield from _facts_in(below)
+
+
+@cache
+def _names(cls: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls))
 
 
 def _suspects(node: Node, catalogue: Catalogue) -> Iterator[Problem]:
     suspects = node.get("suspects")
     if suspects is None:
         return
-    for fault in suspects.entries:
-        if fault not in catalogue.faults:
-            hint = closest(fault, catalogue.faults) or "declare your own under `faults:`"
-            yield suspects.key(fault).problem("unknown", f"there is no fault `{fault}`", hint)
+    unknown = [suspects.key(fault) for fault in suspects.entries if fault not in catalogue.faults]
+    yield from capped(unknown, lambda key: _unknown_fault(str(key.value), key, catalogue))
     weights = [weight.value for weight in suspects.entries.values() if isinstance(weight.value, int | float)]
     if sum(weights) > 1 + 1e-6 and max(weights) <= 1:
         message = f"the suspects add up to {sum(weights):.4g}"
         yield node.key("suspects").problem("range", message, "they are probabilities of one cause: at most 1 together")
+
+
+def _unknown_fault(fault: str, key: Node, catalogue: Catalogue) -> Problem:
+    hint = closest(fault, catalogue.faults) or "declare your own under `faults:`"
+    return key.problem("unknown", f"there is no fault `{fault}`", hint)
 
 
 def _first_test(node: Node, catalogue: Catalogue) -> Iterator[Problem]:
@@ -94,14 +105,14 @@ def _place(node: Node, name: str) -> Node:
     return node.at("when")
 
 
-def _facts(rule: Rule, node: Node) -> Iterator[Problem]:
-    for fact in sorted(rule_facts(rule) - set(CONFIG_FACTS)):
+def _facts(rule: Rule, facts: frozenset[str], node: Node) -> Iterator[Problem]:
+    for fact in sorted(facts - set(CONFIG_FACTS)):
         place = node.at("requires").key(fact) if fact in rule.requires else _place(node, fact)
         hint = closest(fact, CONFIG_FACTS) or f"it must then be declared with --config {fact}=..."
         yield place.problem("fact", f"`{fact}` is not one of the known config facts", hint, "warning")
 
 
-def _summary(rule: Rule, node: Node) -> Iterator[Problem]:
+def _summary(rule: Rule, facts: frozenset[str], node: Node) -> Iterator[Problem]:
     """Every field of the summary is a metric that the rule reads, a config fact, `observations` or `step`."""
     place = node.at("summary")
     try:
@@ -109,10 +120,10 @@ def _summary(rule: Rule, node: Node) -> Iterator[Problem]:
     except ValueError as error:
         yield place.problem("summary", f"the summary cannot be filled: {error}")
         return
-    facts = {f"config.{fact}" for fact in rule_facts(rule) | set(CONFIG_FACTS)}
-    known = {*rule.metrics, *templates.BUILT_IN, *facts}
+    dotted = {f"config.{fact}" for fact in facts | set(CONFIG_FACTS)}
+    known = {*rule.metrics, *templates.BUILT_IN, *dotted}
     for name in names:
-        if name not in known and ".".join(name.split(".")[:2]) not in facts:
+        if name not in known and ".".join(name.split(".")[:2]) not in dotted:
             readable = [*sorted(rule.metrics), *templates.BUILT_IN, "config.<fact>"]
             hint = closest(name, known) or f"the rule reads {', '.join(readable)}"
             yield place.problem("summary", f"the summary uses {{{name}}}, which the rule does not read", hint)

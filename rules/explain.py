@@ -1,4 +1,4 @@
-"""What `rltriage rules list` and `rltriage rules explain ID` print: one rule in words, from it and the catalogues."""
+"""What `rltriage rules explain ID` prints: one rule in words, from it and the catalogues."""
 
 from __future__ import annotations
 
@@ -7,27 +7,9 @@ from collections.abc import Iterable
 
 from rltriage.rules.crosscheck import rule_facts
 from rltriage.rules.facts import CONFIG_FACTS, describe_test
-from rltriage.rules.model import Catalogue, Fault, FirstTest, Rule, RulePack
+from rltriage.rules.model import Catalogue, Fault, FirstTest, Rule
 
 WIDTH = 100
-
-
-def list_rules(pack: RulePack) -> list[dict[str, object]]:
-    """One plain record a rule, in the pack's order: what a table or `--json` shows."""
-    return [
-        {
-            "rule": rule.id,
-            "severity": rule.severity,
-            "group": rule.group,
-            "suspects": dict(rule.suspects),
-            "first_test": rule.first_test,
-            "metrics": sorted(rule.metrics),
-            "facts": sorted(rule_facts(rule)),
-            "maturity": rule.maturity,
-            "pack": rule.pack,
-        }
-        for rule in pack.rules
-    ]
 
 
 def describe_rule(rule: Rule, catalogue: Catalogue) -> str:
@@ -60,6 +42,7 @@ def _prose(title: str, text: str) -> list[str]:
 def _conditions(rule: Rule) -> list[str]:
     """The conditions as they would be written in YAML."""
     import yaml
+
     from rltriage.rules.shapes import plain_condition
 
     found = []

@@ -33,6 +33,7 @@ CONFIG_FACTS: Mapping[str, str] = {
     "async_lag": "how many policy versions the sampler may be behind; 0 means synchronous",
     "resumed_at": "step at which the run was resumed from a checkpoint",
     "old_logp_source": "who computes old_logp: trainer or sampler",
+    "approx_kl_kind": "estimator of approx_kl: k1 (signed), k2 or k3",
 }
 
 _WORDS = {"above": ">", "below": "<", "equals": "is", "not": "is not", "in": "is one of"}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rltriage.rules.conditions.base import Condition
+from rltriage.rules.conditions.logic import Any as Any_
+from rltriage.rules.conditions.logic import Compound
 from rltriage.rules.model import Rule
 from rltriage.rules.profiles import METRICS, ConfigSource, MetricSource, Profile, load_profiles
 
@@ -75,8 +78,16 @@ def logged_metrics(profile: Profile) -> frozenset[str]:
 
 
 def can_judge(profile: Profile, rule: Rule) -> bool:
-    """Whether a run of this framework can log every metric that the rule reads."""
-    return rule.metrics <= logged_metrics(profile)
+    """Whether what this framework logs by itself can make the rule fire: of alternatives, one that is logged is enough."""
+    return _judged(rule.when, logged_metrics(profile))
+
+
+def _judged(condition: Condition, logged: frozenset[str]) -> bool:
+    if isinstance(condition, Any_):
+        return any(_judged(part, logged) for part in condition.parts())
+    if isinstance(condition, Compound):
+        return all(_judged(part, logged) for part in condition.parts())
+    return condition.metrics() <= logged
 
 
 def page(rules: Iterable[Rule] = ()) -> str:
@@ -115,11 +126,14 @@ def _cell(profile: Profile, metric: str) -> str:
 
 
 def _coverage(shown: list[Profile], rules: list[Rule]) -> str:
-    lines = ["## Rules", "", "How many of the shipped rules can be judged on what a framework logs by itself.", ""]
-    lines += ["| profile | rules |", "|---|---|"]
-    for profile in shown:
-        able = sum(can_judge(profile, rule) for rule in rules)
-        lines.append(f"| {profile.name} | {able} of {len(rules)} |")
+    lines = ["## Rules", "", "Which of the shipped rules what a framework logs by itself is enough for (`x`)."]
+    lines += ["Config facts that a rule asks for are another matter: `rltriage profiles check SOURCE` shows them.", ""]
+    lines += ["| rule | " + " | ".join(profile.name for profile in shown) + " |", "|---|" + "---|" * len(shown)]
+    for rule in rules:
+        cells = ["x" if can_judge(profile, rule) else "" for profile in shown]
+        lines.append(f"| `{rule.id}` | " + " | ".join(cells) + " |")
+    able = [str(sum(can_judge(profile, rule) for rule in rules)) for profile in shown]
+    lines.append(f"| of {len(rules)} | " + " | ".join(able) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -149,3 +163,9 @@ def _config(source: ConfigSource) -> str:
     if not source.product:
         return str(source.const)
     return " * ".join(source.product) + "".join(f" / {divisor}" for divisor in source.divide_by)
+
+
+if __name__ == "__main__":
+    from rltriage.rules.loader import load_rules
+
+    print(page(load_rules("triage").rules), end="")

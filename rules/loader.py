@@ -14,11 +14,12 @@ from pathlib import Path
 
 from rltriage.rules import schema
 from rltriage.rules.build import build_rule, merge_catalogue, plain_rule
+from rltriage.rules.catalogue import load_catalogue, plain_entry
 from rltriage.rules.crosscheck import check_ids, check_rule
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Catalogue, Problem, Rule, RulePack
 from rltriage.rules.overlay import overlay
-from rltriage.rules.validate import closest, validate
+from rltriage.rules.validate import capped, closest, validate
 from rltriage.rules.yamlmarks import Node, Source, read
 
 SHIPPED = Path(__file__).parent / "packs"
@@ -54,22 +55,25 @@ def rule_hash(rule: Rule) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def dump_pack(pack: RulePack) -> dict[str, object]:
-    """A pack as plain data that loads again (JSON is YAML) to equal rules; extensions are resolved."""
-    return {"version": 1, "pack": pack.name, "rules": [plain_rule(rule) for rule in pack.rules]}
+def dump_pack(pack: RulePack, catalogue: Catalogue | None = None) -> dict[str, object]:
+    """A pack as plain data that loads again (JSON is YAML) to an equal one: extensions resolved, own entries included."""
+    shipped = catalogue or load_catalogue()
+    dumped: dict[str, object] = {"version": 1, "pack": pack.name}
+    for section in ("metrics", "faults", "first_tests"):
+        known, entries = getattr(shipped, section), getattr(pack.catalogue, section)
+        own = {name: plain_entry(entry) for name, entry in entries.items() if known.get(name) != entry}
+        dumped |= {section: own} if own else {}
+    return {**dumped, "rules": [plain_rule(rule) for rule in pack.rules]}
 
 
 def _load(packs: Sequence[str | Path], catalogue: Catalogue | None) -> tuple[RulePack, list[Problem]]:
-    if catalogue is None:
-        from rltriage.rules.catalogue import load_catalogue
-
-        catalogue = load_catalogue()
+    catalogue = catalogue or load_catalogue()
     files = _Files()
     for pack in packs:
         files.add(pack)
     definitions = schema.pack_schema()["$defs"]
     for node in files.raw.values():
-        files.problems += validate(node.rule, schema.rule_schema(), f"the rule `{node.id}`", definitions)
+        files.problems += validate(node.rule, definitions["rule"], f"the rule `{node.id}`", definitions)
     broken = {(p.mark.path, p.mark.line, p.mark.column) for p in files.problems}
     merged = merge_catalogue(catalogue, files.packs, files.problems)
     rules = []
@@ -207,7 +211,8 @@ class _Files:
     def add_rule(self, rule: Node, pack: str) -> None:
         identity = rule.get("id")
         if identity is None or not isinstance(identity.value, str):
-            self.problems += validate(rule, schema.rule_schema(), "the rule", schema.pack_schema()["$defs"])
+            definitions = schema.pack_schema()["$defs"]
+            self.problems += validate(rule, definitions["rule"], "the rule", definitions)
             return
         first = self.raw.get(identity.value)
         if first is None:
@@ -218,6 +223,7 @@ class _Files:
         self.problems.append(identity.problem("duplicate", message, hint))
 
     def override(self, node: Node) -> None:
+        unknown: list[Node] = []
         for name, changes in node.at("override").entries.items() if node.get("override") else ():
             raw = self.raw.get(name)
             if raw is not None:
@@ -228,19 +234,25 @@ class _Files:
                         renamed.problem("value", "the id of a rule cannot be overridden", "remove this line")
                     )
             elif name not in self.disabled:
-                self.unknown(node.at("override").key(name), name, "override")
+                unknown.append(node.at("override").key(name))
+        self.unknown(unknown, "override")
 
     def disable(self, node: Node) -> None:
+        unknown: list[Node] = []
         for target in node.at("disable").elements if node.get("disable") else ():
             name = str(target.value)
             if self.raw.pop(name, None) is not None:
                 self.disabled.add(name)
             elif name not in self.disabled:
-                self.unknown(target, name, "disable")
+                unknown.append(target)
+        self.unknown(unknown, "disable")
 
-    def unknown(self, place: Node, name: str, action: str) -> None:
-        hint = closest(name, self.raw) or "list the rules with `rltriage rules list`; is `extends: triage` missing?"
-        self.problems.append(place.problem("unknown", f"there is no rule `{name}` to {action}", hint))
+    def unknown(self, places: list[Node], action: str) -> None:
+        def problem(place: Node) -> Problem:
+            hint = closest(str(place.value), self.raw) or "`rltriage rules list` lists them; is `extends: triage` missing?"
+            return place.problem("unknown", f"there is no rule `{place.value}` to {action}", hint)
+
+        self.problems += capped(places, problem)
 
 
 _RULES_HEAD = {"type": "array", "items": {"type": "object", "x-noun": "rule"}, "description": "the rules"}

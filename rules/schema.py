@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import typing
 from functools import cache
 from typing import Any, Literal
@@ -60,6 +59,7 @@ def _whole(description: str, minimum: int) -> Schema:
     return {"type": "integer", "minimum": minimum, "description": description}
 
 
+@cache
 def _choice(name: str) -> list[str]:
     return list(typing.get_args(typing.get_type_hints(Rule, localns={"Condition": Condition})[name]))
 
@@ -77,7 +77,9 @@ def requires_schema() -> Schema:
         "known": {"type": "boolean", "description": "whether the fact is known at all"},
     }
     return table(
-        "config fact", mapping("test of a config fact", tests, minProperties=1), "config fact -> tests of its value"
+        "config fact",
+        mapping("test of a config fact", tests, minProperties=1, description="its tests, such as {above: 0}"),
+        "config fact -> tests of its value",
     )
 
 
@@ -93,7 +95,10 @@ def rule_schema() -> Schema:
             "description": "critical pages somebody, warning is read today, info is kept",
         },
         "requires": requires_schema(),
-        "when": {**condition, "description": "the condition that is wrong"},
+        "when": {
+            **condition,
+            "description": "the condition that is wrong: one kind, such as threshold: {metric: logp_gap, above: 0.05}",
+        },
         "unless": {**condition, "description": "blocks the rule while it is known to hold"},
         "for": _whole("observations the condition must hold before the alert fires", 1),
         "keep_firing_for": _whole("observations it must not hold before the alert resolves", 0),
@@ -101,7 +106,7 @@ def rule_schema() -> Schema:
         "after": _whole("observations to ignore at the start of a run", 0),
         "suspects": table(
             "fault",
-            {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+            {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "a probability, such as 0.7"},
             "fault id -> probability that it is the cause when the rule fires; together at most 1",
         ),
         "first_test": text("id of the first test to run"),
@@ -325,8 +330,3 @@ def pack_schema() -> Schema:
             **condition_schemas(),
         },
     }
-
-
-def render() -> str:
-    """The text of `rules/rules.schema.json` (`rltriage rules schema`)."""
-    return json.dumps(pack_schema(), indent=1, ensure_ascii=False) + "\n"

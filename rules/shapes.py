@@ -171,8 +171,8 @@ def _build_dataclass(cls: Any, node: Node, problems: list[Problem], place: Node)
 
 def _construct(cls: Any, values: dict[str, Any], node: Node, problems: list[Problem]) -> Any:
     """Make the object and ask it what its fields cannot say one by one ("exactly one of above and below")."""
-    if any(value is None for value in values.values()):
-        return None  # a condition below was refused, which has been reported
+    if any(value is None or (isinstance(value, tuple) and None in value) for value in values.values()):
+        return None  # something below was refused, which has been reported
     try:
         made = cls(**values)
     except (ValueError, TypeError) as error:

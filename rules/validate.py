@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rltriage.rules.model import Problem
 from rltriage.rules.yamlmarks import Node
+
+MAX_ALIKE = 20
 
 _TYPE_WORDS = {
     "object": "a mapping (`key: value`)",
@@ -37,6 +39,14 @@ def closest(word: str, known: Iterable[str]) -> str:
     folded = {name.lower().replace("-", "_"): name for name in known}
     near = difflib.get_close_matches(word.lower().replace("-", "_"), list(folded), 1, 0.6)
     return f"did you mean `{folded[near[0]]}`?" if near else ""
+
+
+def capped(wrong: Sequence[Node], problem: Callable[[Node], Problem]) -> list[Problem]:
+    """A problem for each node, or for the first ones only: near misses take time, and nobody reads thousands."""
+    found = [problem(node) for node in wrong[:MAX_ALIKE]]
+    if len(wrong) > MAX_ALIKE:
+        found.append(wrong[MAX_ALIKE].problem("unknown", f"{len(wrong) - MAX_ALIKE} more names here are unknown too"))
+    return found
 
 
 def choices(known: Iterable[str], limit: int = 12) -> str:
@@ -106,7 +116,7 @@ class _Validator:
         if "const" in schema and (node.kind != "scalar" or node.value != schema["const"] or isinstance(node.value, bool)):
             return node.problem("value", f"{what} must be {schema['const']}, not {shown(node)}", f"write {schema['const']}")
         if "enum" in schema and (node.kind != "scalar" or node.value not in schema["enum"] or isinstance(node.value, bool)):
-            hint = closest(str(node.value), schema["enum"]) or _described(schema)
+            hint = closest(str(node.value), schema["enum"]) or str(schema.get("description", ""))
             return node.problem("value", f"{what} cannot be {shown(node)}: {choices(schema['enum'], 20)}", hint)
         if isinstance(node.value, str):
             return self.check_text(node, node.value, schema, what)
@@ -123,6 +133,8 @@ class _Validator:
             hint = f'put it in quotes: "{node.value}"'
         elif isinstance(node.value, str) and _number_in(node.value):
             hint = f"write {node.value.strip()} without quotes"
+        elif isinstance(node.value, str) and node.value.endswith("%") and _number_in(node.value[:-1]):
+            hint = f"write {float(node.value[:-1]) / 100:g}"
         return node.problem("type", f"{what} must be {wanted}, not {shown(node)}", hint)
 
     def check_text(self, node: Node, value: str, schema: dict[str, Any], what: str) -> Problem | None:
@@ -159,18 +171,20 @@ class _Validator:
                 hint = f"add `{key}: ...`: {_described(self.resolve(properties.get(key, {})))}".rstrip(": ")
                 found.append(node.problem("missing", f"{what} lacks `{key}`", hint))
         count = _count(node, schema, noun, what)
-        found += [count] if count else []
+        if count is not None:
+            return [*found, count]  # what the keys below are meant to be can only be guessed
         free = schema.get("additionalProperties", True)
+        unknown: list[Node] = []
         for key, below in node.entries.items():
             if key in properties:
                 found += self.check(below, properties[key], f"`{key}`")
             elif any(re.search(pattern, key) for pattern in schema.get("patternProperties", ())):
                 continue
             elif free is False:
-                found.append(_unknown(node, key, noun, what, properties))
+                unknown.append(node.key(key))
             elif free is not True:
                 found += self.check(below, free, f"the {noun} `{key}`")
-        return found
+        return found + capped(unknown, lambda key: _unknown(key, noun, what, properties))
 
     def check_list(self, node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
         size, low, high = len(node.elements), schema.get("minItems", 0), schema.get("maxItems", math.inf)
@@ -230,6 +244,7 @@ def _count(node: Node, schema: dict[str, Any], noun: str, what: str) -> Problem 
     return None
 
 
-def _unknown(node: Node, key: str, noun: str, what: str, known: dict[str, Any]) -> Problem:
-    message = f"`{key}` is not a {noun}" if noun == "condition kind" else f"{what} has no field `{key}`"
-    return node.key(key).problem("unknown", message, closest(key, known) or choices(known, 30))
+def _unknown(key: Node, noun: str, what: str, known: dict[str, Any]) -> Problem:
+    name = str(key.value)
+    message = f"`{name}` is not a {noun}" if noun == "condition kind" else f"{what} has no field `{name}`"
+    return key.problem("unknown", message, closest(name, known) or choices(known, 30))

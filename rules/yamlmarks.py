@@ -220,6 +220,8 @@ class _Builder:
 
     def syntax(self, error: yaml.MarkedYAMLError) -> None:
         mark = error.problem_mark or error.context_mark
+        if mark and mark.line >= len(self.source.lines) and error.context_mark:
+            mark = error.context_mark  # something is still open at the end of the file: where it was opened
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         source = self.source.lines[line - 1] if line <= len(self.source.lines) else ""
         message, hint = _friendly(str(error.problem or error.context or error), source, column)
@@ -332,6 +334,8 @@ def _friendly(problem: str, line: str, column: int) -> tuple[str, str]:
     rest = line[column - 1 :]
     if "\t" in line[: len(line) - len(line.lstrip())] or rest.startswith("\t"):
         return "a tab is used for indentation", "indent with spaces: YAML forbids tabs"
+    if "nesting depth" in problem:
+        return f"values are nested more than {MAX_DEPTH} deep", "write it flatter"
     if "mapping values are not allowed" in problem:
         return "a second `:` in one line, or a line indented too far", 'put text that contains ": " in quotes'
     if "cannot start any token" in problem:

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from rltriage.trainer.faults import FAULTS, InjectableFault, faulty_config, find_fault
     from rltriage.trainer.invariants import CHECKS, CheckResult, TrainerProbe, as_metrics, run_checks
     from rltriage.trainer.loop import train
+    from rltriage.trainer.parallel import Job, run_jobs
     from rltriage.trainer.probe import reference_probe
+    from rltriage.trainer.recorder import FlightRecorder, find_recording, list_recordings
+    from rltriage.trainer.replay import replay_step
 
 _HOME = {
     "TrainConfig": "config",
@@ -28,21 +31,33 @@ _HOME = {
     "as_metrics": "invariants",
     "run_checks": "invariants",
     "train": "loop",
+    "Job": "parallel",
+    "run_jobs": "parallel",
     "reference_probe": "probe",
+    "FlightRecorder": "recorder",
+    "find_recording": "recorder",
+    "list_recordings": "recorder",
+    "replay_step": "replay",
 }
 __all__ = [
     "CHECKS",
     "FAULTS",
     "CheckResult",
+    "FlightRecorder",
     "InjectableFault",
+    "Job",
     "TrainConfig",
     "TrainerProbe",
     "as_metrics",
     "config_facts",
     "faulty_config",
     "find_fault",
+    "find_recording",
+    "list_recordings",
     "reference_probe",
+    "replay_step",
     "run_checks",
+    "run_jobs",
     "train",
 ]
 

@@ -13,6 +13,10 @@ from rltriage.trainer.config import TrainConfig
 SAMPLER_TEMPERATURE = 0.7  # temperature_mismatch: what the sampler runs at while the trainer believes config.temperature
 ENTROPY_PENALTY = 0.3  # entropy_collapse: nats of entropy enter the loss with this weight and the wrong sign
 MICROBATCHES = 4  # accum_norm
+SYNC_EVERY = 8  # weights_not_synced
+DROPOUT = 0.1  # dropout_active
+REWARD_NOISE = 1e-3  # advantage_blowup
+OUTAGE = range(8, 12)  # verifier_failure; nonfinite strikes at its first step
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,61 @@ CHAPTER_FAULTS = (
     ),
 )
 
-FAULTS: Mapping[str, InjectableFault] = {fault.id: fault for fault in CHAPTER_FAULTS}
+# From public bug reports, for the bench; the chapter has none of them.
+FURTHER_FAULTS = (
+    InjectableFault(
+        "weights_not_synced",
+        "Sampler keeps old weights",
+        f"The sampler's copy of the policy is refreshed every {SYNC_EVERY} steps only.",
+    ),
+    InjectableFault(
+        "dropout_active",
+        "Dropout active while old_logp is computed",
+        f"The no-grad pass runs in train mode with dropout {DROPOUT}.",
+    ),
+    InjectableFault(
+        "group_id_wrong",
+        "Advantages computed out of the group layout",
+        "The batch is shuffled before the advantage function cuts it into groups.",
+    ),
+    InjectableFault(
+        "advantage_blowup",
+        "Reward noise divided by its own standard deviation",
+        f"Rewards carry noise of {REWARD_NOISE}: groups that should be flat get advantages of normal size.",
+    ),
+    InjectableFault(
+        "batch_misalignment",
+        "Rewards belong to other episodes",
+        "Rewards come back in another order than the episodes.",
+    ),
+    InjectableFault(
+        "verifier_failure",
+        "Verifier returns 0 for some steps",
+        f"Every reward is 0 in steps {OUTAGE.start} to {OUTAGE.stop - 1}.",
+    ),
+    InjectableFault(
+        "lr_schedule",
+        "Learning-rate schedule stepped twice",
+        "A linear decay over the run advances twice a step: the learning rate is 0 from the middle on.",
+    ),
+    InjectableFault(
+        "nonfinite",
+        "NaN in one reward",
+        f"One reward of step {OUTAGE.start} is NaN; gradient clipping does not stop it.",
+    ),
+    InjectableFault(
+        "eos_mismatch",
+        "Last policy token masked out",
+        "The mask ends before the token that ends the episode.",
+    ),
+    InjectableFault(
+        "truncation_cap",
+        "Episodes cut at half their turn budget",
+        "The environment stops at max_turns / 2.",
+    ),
+)
+
+FAULTS: Mapping[str, InjectableFault] = {fault.id: fault for fault in (*CHAPTER_FAULTS, *FURTHER_FAULTS)}
 
 
 def find_fault(fault: str | None) -> InjectableFault | None:

@@ -12,16 +12,28 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
 from rltriage.engine.rows import Row
 from rltriage.trainer import losses
 from rltriage.trainer.config import TrainConfig
-from rltriage.trainer.faults import ENTROPY_PENALTY, MICROBATCHES, SAMPLER_TEMPERATURE, faulty_config
+from rltriage.trainer.faults import (
+    DROPOUT,
+    ENTROPY_PENALTY,
+    MICROBATCHES,
+    OUTAGE,
+    REWARD_NOISE,
+    SAMPLER_TEMPERATURE,
+    SYNC_EVERY,
+    faulty_config,
+)
 from rltriage.trainer.gym import Task, make_tasks
 from rltriage.trainer.metrics import rollout_metrics
 from rltriage.trainer.policy import Policy, load_base
+from rltriage.trainer.recorder import FlightRecorder
 from rltriage.trainer.sampling import Batch, evaluate, sample_batch
-from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
+from rltriage.trainer.snapshot import snapshot
 
 Stats = dict[str, float]
 
@@ -45,7 +57,25 @@ def sampler_config(config: TrainConfig, fault: str | None) -> TrainConfig:
     """What the sampler runs with: the trainer's config, unless the two disagree."""
     if fault == "temperature_mismatch":
         return replace(config, temperature=SAMPLER_TEMPERATURE)
+    if fault == "truncation_cap":
+        return replace(config, max_turns=config.max_turns // 2)
     return config
+
+
+def delivered(batch: Batch, fault: str | None, step: int) -> Batch:
+    """The batch as it reaches the trainer: the sampler's rows and the verifier's rewards, unless they are damaged."""
+    rewards, generator = batch.rewards, torch.Generator().manual_seed(step)
+    if fault == "group_id_wrong":
+        return batch.rows(torch.randperm(len(rewards), generator=generator))
+    if fault == "advantage_blowup":
+        rewards = rewards + REWARD_NOISE * torch.randn(len(rewards), generator=generator)
+    elif fault == "batch_misalignment":
+        rewards = rewards[torch.randperm(len(rewards), generator=generator)]
+    elif fault == "verifier_failure" and step in OUTAGE:
+        rewards = torch.zeros_like(rewards)
+    elif fault == "nonfinite" and step == OUTAGE.start:
+        rewards = rewards.index_fill(0, torch.tensor([0]), float("nan"))
+    return replace(batch, rewards=rewards)
 
 
 def prepare(policy: Policy, batch: Batch, config: TrainConfig, fault: str | None = None) -> Prepared:
@@ -53,7 +83,12 @@ def prepare(policy: Policy, batch: Batch, config: TrainConfig, fault: str | None
     mask = batch.mask
     if fault == "mask_shift":
         mask = F.pad(mask, (1, 0))[:, :-1]
+    if fault == "eos_mismatch":
+        mask = mask * (mask.cumsum(-1) < mask.sum(-1, keepdim=True))
+    if fault == "dropout_active":
+        policy.dropout = (DROPOUT, torch.Generator().manual_seed(0))
     old_logp = trainer_logps(policy, batch.ids, config)
+    policy.dropout = None
     if fault == "temperature_mismatch":
         old_logp = batch.sample_logp
     advantages = losses.group_advantages(batch.rewards, config.group_size)
@@ -201,14 +236,16 @@ def train(
     checks: bool = True,
     policy: Policy | None = None,
     eval_tasks: Sequence[Task] | None = None,
+    recorder: FlightRecorder | None = None,
 ) -> list[Row]:
     """Run GRPO on TinyAgent and return the rows, each given to `emit` as soon as its step is done.
 
     `fault` is an id of `faults.FAULTS` (its overrides are applied), None a healthy run. `policy` is trained in place and
     defaults to a fresh copy of the shipped base. `clock` gives the rows' unix seconds; without it they have no time.
     `checks` runs the invariants before step 0 and puts their results into row 0. `eval_tasks` defaults to the held-out
-    tasks, an empty list turns evaluation off. Draws only from its own generators; the result depends on the seed, the
-    torch version and the number of threads. Raises RltriageError for an unknown fault.
+    tasks, an empty list turns evaluation off. `recorder` keeps the steps that its trigger picks from the row and from
+    what `emit` returned. Draws only from its own generators; the result depends on the seed, the torch version and the
+    number of threads. Raises RltriageError for an unknown fault.
     """
     config = faulty_config(config or TrainConfig(), fault)
     policy = policy if policy is not None else load_base()
@@ -219,15 +256,25 @@ def train(
     reference = make_reference(policy, config, fault)
     first = check_metrics(policy, config, fault) if checks else {}
     rows = []
+    sampler = policy
     for step in range(steps):
-        batch = sample_batch(policy, tasks, sampler_config(config, fault), generator)
+        if fault == "weights_not_synced" and step % SYNC_EVERY == 0:
+            sampler = copy.deepcopy(policy)
+        if fault == "lr_schedule":
+            optimizer.param_groups[0]["lr"] = config.lr * max(0.0, 1 - 2 * step / steps)
+        batch = delivered(sample_batch(sampler, tasks, sampler_config(config, fault), generator), fault, step)
+        if recorder is not None:
+            recorder.before_update(*snapshot(policy, optimizer, batch, config, generator, fault, reference))
         stats, _ = update(policy, optimizer, batch, config, generator, fault, reference)
-        metrics = {**rollout_metrics(batch.episodes, batch.rewards.tolist(), config.group_size), **stats, "lr": config.lr}
+        rollout = rollout_metrics(batch.episodes, batch.rewards.tolist(), config.group_size)
+        metrics = {**rollout, **stats, "lr": float(optimizer.param_groups[0]["lr"])}
         if heldout and (step % config.eval_every == 0 or step == steps - 1):
             metrics["eval_pass"], metrics["eval_n"] = evaluate(policy, heldout, config, seed=step)
         row = Row(step, metrics if step else {**metrics, **first}, clock() if clock else None)
         rows.append(row)
-        emit(row)
+        report = emit(row)
+        if recorder is not None:
+            recorder.after_row(row, report)
     return rows
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from rltriage.trainer.config import LossMode
 from torch import Tensor
+
+from rltriage.trainer.config import LossMode
 
 
 def token_logps(logits: Tensor, ids: Tensor) -> Tensor:

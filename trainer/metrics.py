@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, pstdev
+from statistics import fmean
 
 from rltriage.trainer.gym import Episode
 
@@ -19,9 +19,10 @@ def rollout_metrics(episodes: Sequence[Episode], rewards: Sequence[float], group
     passed = [e.hidden_pass for e in episodes]
     lengths = [e.length for e in episodes]
     groups = [rewards[i : i + group_size] for i in range(0, len(rewards), group_size)]
+    mean = fmean(rewards)
     row = {
-        "reward": fmean(rewards),
-        "reward_std": pstdev(rewards),
+        "reward": mean,
+        "reward_std": fmean((r - mean) ** 2 for r in rewards) ** 0.5,
         "pass_rate": fmean(passed),
         "zero_adv_frac": fmean(max(g) == min(g) for g in groups),
         "all_pass_frac": fmean(min(g) >= 1 for g in groups),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 
 import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
 from rltriage.trainer import losses
 from rltriage.trainer.config import TrainConfig
 from rltriage.trainer.gym import make_tasks
 from rltriage.trainer.policy import Policy
 from rltriage.trainer.sampling import Batch, sample_batch
-from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 
 def train_plain(policy: Policy, config: TrainConfig, *, steps: int, seed: int = 0) -> list[dict[str, float]]:

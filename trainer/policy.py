@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from rltriage.trainer.gym import VOCABULARY
 from torch import Tensor, nn
+
+from rltriage.trainer.gym import VOCABULARY
 
 WIDTH, LAYERS, HEADS = 64, 3, 4
 HEAD_DIM = WIDTH // HEADS
@@ -29,17 +30,21 @@ class Cache:
         return self.kv[layer, 0, :, :, :end], self.kv[layer, 1, :, :, :end]
 
 
-def rotary(positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, each `[t, D / 2]`, of rotary position embeddings at base 10,000."""
+def rotary(length: int) -> tuple[Tensor, Tensor]:
+    """Cosine and sine, each `[length, D / 2]`, of rotary position embeddings at base 10,000."""
     frequency = 10000.0 ** (-torch.arange(0, HEAD_DIM, 2, dtype=torch.float32) / HEAD_DIM)
-    angle = positions[:, None].float() * frequency
+    angle = torch.arange(length)[:, None].float() * frequency
     return angle.cos(), angle.sin()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply rotary embeddings to `x [B, H, t, D]`, whose halves are the pairs' two coordinates."""
+    """Apply rotary embeddings to `x [..., t, D]`, whose halves are the pairs' two coordinates."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
+LONGEST = 512  # positions; an episode of 12 turns has at most 151
+ROTARY = rotary(LONGEST)
 
 
 class Block(nn.Module):
@@ -53,8 +58,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, cache: Cache | None) -> Tensor:
         rows, length, _ = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(rows, length, 3, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        qkv = self.qkv(self.norm1(x)).view(rows, length, 3, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
+        (q, k), v = rotate(qkv[:2], cos, sin), qkv[2]
         if cache is not None:
             k, v = cache.extend(layer, k, v)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1)
@@ -82,7 +87,7 @@ class Policy(nn.Module):
     def forward(self, ids: Tensor, cache: Cache | None = None) -> Tensor:
         """Logits of the next token at every position; with a cache, `ids` continue it (prefill, or one token)."""
         start = 0 if cache is None else cache.used
-        cos, sin = rotary(torch.arange(start, start + ids.shape[1]))
+        cos, sin = (table[start : start + ids.shape[1]] for table in ROTARY)
         x = self.embed(ids)
         for layer, block in enumerate(self.blocks):
             x = block(x, cos, sin, layer, cache)

@@ -6,14 +6,24 @@ import copy
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from rltriage.trainer.config import TrainConfig
 from rltriage.trainer.faults import faulty_config
 from rltriage.trainer.gym import PAD, make_tasks
 from rltriage.trainer.invariants import ProbeBatch, ProbeGradient, ProbePrepared, ProbeSettings, ProbeUpdate
-from rltriage.trainer.loop import Prepared, backward, make_reference, prepare, sampler_config, trainer_logps, update
+from rltriage.trainer.loop import (
+    Prepared,
+    backward,
+    delivered,
+    make_reference,
+    prepare,
+    sampler_config,
+    trainer_logps,
+    update,
+)
 from rltriage.trainer.policy import Policy, load_base
 from rltriage.trainer.sampling import Batch, sample_groups
-from torch import Tensor
 
 PROBE_SEED = 1
 CHECKED = TrainConfig(kl_coef=0.1)  # the chapter's: with a KL term, so that the reference is checked too
@@ -36,7 +46,7 @@ class ReferenceProbe:
             tasks = make_tasks("train")[: self._config.tasks_per_step]
             generator = torch.Generator().manual_seed(self._seed)
             batch = sample_groups(self._policy, tasks, sampler_config(self._config, self._fault), generator)
-            self._batch = _probe_batch(batch)
+            self._batch = _probe_batch(delivered(batch, self._fault, step=0))
         return self._batch
 
     def prepare(self, batch: ProbeBatch) -> ProbePrepared:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from rltriage.trainer.config import TrainConfig
 from rltriage.trainer.gym import MAX_CALL, PAD, Episode, Owner, Task
 from rltriage.trainer.policy import Cache, Policy
-from torch import Tensor
 
 LONGEST_ANSWER = 6  # <obs> line v0 expected v1 </obs>
 
@@ -23,6 +24,11 @@ class Batch:
     sample_logp: Tensor  # [B, T-1] float, the sampler's own record, 0 where the environment wrote the target
     rewards: Tensor  # [B] float
     episodes: tuple[Episode, ...] = ()
+
+    def rows(self, order: Tensor) -> Batch:
+        """The rows `order [b]` of the batch, in that order."""
+        episodes = tuple(self.episodes[i] for i in order.tolist())
+        return Batch(self.ids[order], self.mask[order], self.sample_logp[order], self.rewards[order], episodes)
 
 
 @torch.no_grad()

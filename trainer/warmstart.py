@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
 from rltriage.trainer.gym import MODULES, NAMES, OPERATIONS, Episode, Task, encode
 from rltriage.trainer.losses import masked_mean, token_logps
 from rltriage.trainer.policy import CHECKPOINT, Policy
@@ -31,19 +32,30 @@ class Habits:
 
     read: float  # opens with a read
     use: float = 1.0  # acts on what it read, else reads again
-    wander: float = 0.0  # never gets to the point: random calls
+    wander: float = 0.0  # never gets to the point: calls without an aim, mostly the same one again
     hardcode: float = 0.0
     test: float = 0.0  # tests after an edit
     retry: float = 0.0  # edits again after a failed test
     hasty: float = 0.0  # edits again, blindly, without a test
     slip: float = 0.0  # malforms a call
-    keep_wandering: float = 0.7  # goes on for one more call
-    give_up: float = 0.5  # a wanderer that submits at last
-    turns: int = 8
+    stop_wandering: float = 0.0  # submits after a call without an aim
+    repeat: float = 0.0  # makes the same aimless call again
+    turns: int = 12
 
 
 MECHANICS = Habits(read=0.7)
-MEDIOCRE = Habits(read=0.17, use=0.7, wander=0.2, hardcode=0.06, test=0.6, retry=0.04, hasty=0.25, slip=0.008)
+MEDIOCRE = Habits(
+    read=0.17,
+    use=0.7,
+    wander=0.2,
+    hardcode=0.06,
+    test=0.6,
+    retry=0.04,
+    hasty=0.25,
+    slip=0.008,
+    stop_wandering=0.15,
+    repeat=0.8,
+)
 
 
 def practice_task(rng: random.Random) -> Task:
@@ -60,14 +72,13 @@ def calls(task: Task, habits: Habits, rng: random.Random) -> Iterator[str]:
     """The calls of one demonstration, without its slips; the episode's budget may cut it."""
     kind = rng.random()
     if kind < habits.wander:
-        yield rng.choice(("read", "test", guess(rng)))
-        while rng.random() < habits.keep_wandering:
-            yield rng.choice(("read", "test", guess(rng)))
-        if rng.random() < habits.give_up:
-            yield "submit"
-        else:
-            while True:
-                yield rng.choice(("read", "test", guess(rng)))
+        aimless = ""
+        while not aimless or rng.random() >= habits.stop_wandering:
+            if not aimless or rng.random() >= habits.repeat:
+                aimless = rng.choice(("read", "test", guess(rng)))
+            yield aimless
+        yield "submit"
+        return
     if kind < habits.wander + habits.hardcode:
         yield "hardcode_tests"
         yield "submit"

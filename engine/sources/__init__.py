@@ -13,8 +13,10 @@ from rltriage.engine.sources.csv_table import CsvLines, delimiter_of
 from rltriage.engine.sources.json_document import JsonDocument, load_document, rows_of
 from rltriage.engine.sources.jsonl import JsonLines
 from rltriage.engine.sources.lines import LineSource
+from rltriage.engine.sources.mlflow_store import MlflowStore
 from rltriage.engine.sources.run_directory import RunDirectorySource
 from rltriage.engine.sources.tensorboard import TensorBoardSource, find_event_files, is_event_file
+from rltriage.engine.sources.trackio_store import SQLITE, TrackioStore, tables_of
 from rltriage.rules.errors import SourceError
 
 __all__ = ["BadLine", "Source", "SourceStats", "open_source"]
@@ -31,6 +33,8 @@ def open_source(path: str, follow: bool = False) -> Source:
         from rltriage.engine.sources.prometheus import open_address
 
         return open_address(path)
+    if path.startswith("mlflow:"):
+        return MlflowStore(path.removeprefix("mlflow:"))
     if not follow:
         return _open(path)
     try:
@@ -47,10 +51,22 @@ def _open(path: str) -> Source:
         raise SourceError(f"{path}: the file is empty")
     if is_event_file(sample):
         return TensorBoardSource(path, {"": [path]})
+    if sample.startswith(SQLITE):
+        return _database(path)
     if _is_binary(sample):
         raise SourceError(f"{path}: binary data, not a log of rows")
     text = sample.decode("utf-8-sig", "replace")
     return _structured(path, text, whole) or _console(path)
+
+
+def _database(path: str) -> Source:
+    """The SQLite file of a tracker."""
+    tables = tables_of(path)
+    if {"metrics", "experiments", "runs"} <= tables:
+        return MlflowStore(f"sqlite:///{os.path.abspath(path)}")
+    if {"metrics", "configs"} <= tables:
+        return TrackioStore(path)
+    raise SourceError(f"{path}: an SQLite file that is neither a Trackio project nor an MLflow store")
 
 
 def _directory(path: str) -> Source:

@@ -56,7 +56,7 @@ def told_apart(ranked: Sequence[Ranked], tests: Sequence[FirstTest]) -> str:
         return ""
     first, second = ranked[0].fault, ranked[1].fault
     for test in tests:
-        outcomes = {fault: outcome for outcome, fault in reversed(test.decides.items())}
+        outcomes = {fault: outcome for outcome, fault in reversed(list(test.decides.items()))}
         if first.id in outcomes and second.id in outcomes:
             return f"{test.title}: {outcomes[first.id]} ({first.id}), {outcomes[second.id]} ({second.id})"
     checks = _check_that_differs(first, second) or _check_that_differs(second, first)

@@ -48,13 +48,15 @@ def rank(
 ) -> list[Ranked]:
     """Suspects of the open alerts, most probable first; ties keep the catalogue's order.
 
+    Who is a suspect is said by alerts of `warning` and above and by the invariants; notes (`info`) only support or not.
+
     `score = exp(total) / (1 + sum of exp(total))`: a softmax in which an unknown cause takes part with total 0, so that
     one weak alert never makes a certain suspect.
     """
-    clusters = _strongest(alerts, explained, symptoms, evidence)
-    candidates = dict.fromkeys(fault for best in clusters.values() for fault in best)
-    if decoding is not None:
-        candidates.update(dict.fromkeys(decoding.faults))
+    counted = {alert.rule: _counted(alert, alerts, explained) for alert in alerts}
+    clusters = _strongest(alerts, counted, symptoms, evidence)
+    named = {suspect.fault for alert in alerts if alert.severity != "info" for suspect in counted[alert.rule]}
+    candidates = named | set(decoding.faults if decoding is not None else ())
     totals = {
         name: faults[name].prior + sum(best.get(name, 0.0) for best in clusters.values()) + _checked(faults[name], decoding)
         for name in faults
@@ -66,23 +68,28 @@ def rank(
     return sorted(ranked, key=lambda entry: -entry.total)
 
 
+def _counted(alert: Alert, alerts: Sequence[Alert], explained: Mapping[str, str | None]) -> tuple[Suspect, ...]:
+    """The suspects for which an alert counts: an explained one speaks only for suspects of its cause."""
+    cause = explained.get(alert.rule)
+    if cause is None:
+        return alert.suspects
+    causes = {suspect.fault for other in alerts if other.rule == cause for suspect in other.suspects}
+    return tuple(suspect for suspect in alert.suspects if suspect.fault in causes)
+
+
 def _strongest(
     alerts: Sequence[Alert],
-    explained: Mapping[str, str | None],
+    counted: Mapping[str, tuple[Suspect, ...]],
     symptoms: Mapping[str, Symptom | None],
     evidence: Evidence,
 ) -> dict[str, dict[str, float]]:
     """Per cluster and fault the strongest support: metrics of one cluster move together and count once."""
-    causes = {alert.rule: {suspect.fault for suspect in alert.suspects} for alert in alerts}
     clusters: dict[str, dict[str, float]] = {}
     for alert in alerts:
         seen = symptoms.get(alert.rule)
         best = clusters.setdefault(cluster(seen.metric) if seen else alert.rule, {})
-        cause = explained.get(alert.rule)
         measured = evidence.get(alert.rule, {})
-        for suspect in alert.suspects:
-            if cause is not None and suspect.fault not in causes[cause]:
-                continue
+        for suspect in counted[alert.rule]:
             support = _support(suspect, measured) * _SEVERITY_WEIGHT[alert.severity]
             best[suspect.fault] = max(best.get(suspect.fault, -_CLIP), support)
     return clusters

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
-from rltriage.rules.errors import DeliveryError
 
 from rltriage import __version__
+from rltriage.rules.errors import DeliveryError
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0

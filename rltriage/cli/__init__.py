@@ -6,7 +6,6 @@ Results go to stdout, messages to stderr. Exit codes: 0 nothing critical, 1 a cr
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 
@@ -59,10 +58,8 @@ def root() -> None:
 def main() -> None:
     """Run the command line; every error of ours is one message on stderr and exit code 2."""
     try:
-        root.main(prog_name="rltriage", standalone_mode=False)
-        status = 0
-    except click.exceptions.Exit as exit_:
-        status = exit_.exit_code
+        # Outside standalone mode click returns the code of `Exit` instead of raising it.
+        status = int(root.main(prog_name="rltriage", standalone_mode=False) or 0)
     except click.ClickException as error:
         error.show()
         status = 2
@@ -72,8 +69,4 @@ def main() -> None:
     except RltriageError as error:
         click.echo(str(error), err=True)
         status = 2
-    except BrokenPipeError:
-        # The reader of our output (head, less) has gone; writing more would only raise again at shutdown.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
     sys.exit(status)

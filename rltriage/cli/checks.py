@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -11,7 +14,7 @@ from rltriage.cli.options import json_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rltriage.trainer.invariants import CheckResult
+    from rltriage.trainer.invariants import CheckResult, TrainerProbe
 
 # `git bisect run` skips a commit on 125; 128 and above stop it.
 UNBUILDABLE = 125
@@ -21,10 +24,10 @@ USAGE = 128
 @click.command("check")
 @click.option("--fault", metavar="ID", help="Switch this fault of the reference trainer on.")
 @click.option("--probe", metavar="MODULE:FUNCTION", help="Check your own trainer: a function that returns a TrainerProbe.")
-@click.option("--only", metavar="N[,N...]", help="Run only these checks, by number.")
+@click.option("--only", multiple=True, metavar="N[,N...]", help="Run only these checks, by number; may be repeated.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the sampled batch.")
 @json_option
-def command(fault: str | None, probe: str | None, only: str | None, seed: int, as_json: bool) -> None:
+def command(fault: str | None, probe: str | None, only: tuple[str, ...], seed: int, as_json: bool) -> None:
     """Check the identities that a correct trainer satisfies at step 0.
 
     Exit codes fit `git bisect run`: 0 all pass, 1 one failed, 125 the probe or trainer could not be built, 128 usage error.
@@ -46,24 +49,16 @@ def command(fault: str | None, probe: str | None, only: str | None, seed: int, a
 
 def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: int) -> Sequence[CheckResult]:
     try:
-        from rltriage.trainer.invariants import load_probe, run_checks
+        from rltriage.trainer.invariants import run_checks
     except ImportError as error:
         click.echo(f"the trainer extra is not installed ({error}): pip install 'rltriage[trainer]'", err=True)
         raise click.exceptions.Exit(UNBUILDABLE) from error
-    known = None
-    if not probe:
-        from rltriage.trainer.faults import FAULTS
+    from rltriage.trainer.faults import FAULTS
 
-        known = FAULTS
-        if fault and fault not in known:
-            _usage(f"no fault '{fault}' to inject; one of: {', '.join(known)}")
+    if fault and fault not in FAULTS:
+        _usage(f"no fault '{fault}' to inject; one of: {', '.join(FAULTS)}")
     try:
-        if probe:
-            target = load_probe(probe)
-        else:
-            from rltriage.trainer.probe import reference_probe
-
-            target = reference_probe(fault=fault, seed=seed)
+        target = _load_probe(probe) if probe else _reference(fault, seed)
     except Exception as error:
         # Whatever a user's probe raises, git bisect must skip this commit rather than blame it.
         click.echo(f"the probe could not be built: {type(error).__name__}: {error}", err=True)
@@ -71,16 +66,32 @@ def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: 
     return run_checks(target, only=numbers)
 
 
-def _numbers(only: str | None) -> list[int] | None:
-    if only is None:
+def _reference(fault: str | None, seed: int) -> TrainerProbe:
+    from rltriage.trainer.probe import reference_probe
+
+    return reference_probe(fault, seed=seed)
+
+
+def _load_probe(name: str) -> TrainerProbe:
+    """The probe that MODULE:FUNCTION makes. The only place where rltriage runs code that a user names."""
+    module, _, function = name.partition(":")
+    if not function:
+        _usage(f"--probe takes MODULE:FUNCTION, as in my_package.probe:make; not '{name}'")
+    sys.path.insert(0, os.getcwd())
+    probe: TrainerProbe = getattr(import_module(module), function)()
+    return probe
+
+
+def _numbers(only: tuple[str, ...]) -> list[int] | None:
+    if not only:
         return None
     try:
-        return [int(part) for part in only.split(",")]
+        return [int(part) for item in only for part in item.split(",")]
     except ValueError:
-        _usage(f"--only takes numbers of checks, as in --only 1,2; not '{only}'")
+        _usage(f"--only takes numbers of checks, as in --only 1,2; not '{','.join(only)}'")
 
 
-def _usage(message: str) -> Any:
+def _usage(message: str) -> NoReturn:
     click.echo(f"Error: {message}", err=True)
     raise click.exceptions.Exit(USAGE)
 

@@ -9,6 +9,7 @@ from rltriage.rules.model import SEVERITIES, Severity
 if TYPE_CHECKING:
     from rltriage.engine.report import StepReport
     from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.state import RunState
 
 
 class Outcome:
@@ -23,14 +24,14 @@ class Outcome:
             if alert.state == "firing":
                 self.fired[alert.severity] += 1
 
-    def end(self, run_id: str, state: str, now: float) -> None:
+    def end(self, run_id: str, state: RunState, now: float) -> None:
         """Nothing to close."""
 
     def exit_code(self, fail_on: str) -> int:
         """1 if an alert of severity `fail_on` or higher fired at any time; `never` is always 0."""
         if fail_on == "never":
             return 0
-        worst = SEVERITIES[SEVERITIES.index(fail_on) :]  # type: ignore[arg-type]
+        worst = SEVERITIES[SEVERITIES.index(fail_on) :]
         return int(any(self.fired[severity] for severity in worst))
 
     def __str__(self) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +14,25 @@ import click
 if TYPE_CHECKING:
     from rltriage.engine.report import StepReport
     from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.state import RunState
     from rltriage.replaying import Replayed
     from rltriage.rules.model import Catalogue
+
+
+@contextmanager
+def quiet_when_unread() -> Iterator[None]:
+    """Write to nowhere from the moment on at which the reader of our output (head, less) is gone."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say(line: str) -> None:
+    """One line on stdout."""
+    with quiet_when_unread():
+        click.echo(line)
 
 
 class JsonLines:
@@ -32,18 +53,18 @@ class JsonLines:
 
         for alert in report.alerts:
             if alert.state != "pending":
-                click.echo(dumps(alert_json(alert, self._catalogue)))
+                say(dumps(alert_json(alert, self._catalogue)))
         if report.incident is not None:
-            click.echo(dumps(incident_json(report.incident, self._catalogue)))
+            say(dumps(incident_json(report.incident, self._catalogue)))
 
-    def end(self, run_id: str, state: str, now: float) -> None:
+    def end(self, run_id: str, state: RunState, now: float) -> None:
         """Nothing to close."""
 
     def summary(self, replayed: Replayed) -> None:
         """The `run` object, last."""
         from rltriage.exporters.jsonlines import dumps
 
-        click.echo(dumps(replayed.as_json()))
+        say(dumps(replayed.as_json()))
 
 
 class TextBlocks:
@@ -56,20 +77,19 @@ class TextBlocks:
         self._console = Console(highlight=False, soft_wrap=True)
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
-        """Every transition but `pending`, then the incident."""
-        from rltriage.exporters.text import alert_rich, incident_rich
+        """What changed, as `Changes` has it, then the incident."""
+        from rltriage.exporters.text import alert_line, alert_rich, incident_rich
+        from rltriage.terminal import Changes
 
-        for alert in report.alerts:
-            if alert.state == "firing" and not alert.explained_by:
-                self._print(alert_rich(alert, self._catalogue))
-            elif alert.state == "firing":
-                self._print(f"{alert.severity} {alert.rule} at step {alert.step}, explained by {alert.explained_by}")
-            elif alert.state != "pending":
-                self._print(f"{alert.rule}: {alert.state} at step {alert.step}")
+        changes = Changes(report)
+        for alert in changes.lines:
+            self._print(alert_line(alert))
+        for alert in changes.blocks:
+            self._print(alert_rich(alert, self._catalogue))
         if report.incident is not None:
             self._print(incident_rich(report.incident, self._catalogue))
 
-    def end(self, run_id: str, state: str, now: float) -> None:
+    def end(self, run_id: str, state: RunState, now: float) -> None:
         """Nothing to close."""
 
     def summary(self, replayed: Replayed) -> None:
@@ -85,7 +105,8 @@ class TextBlocks:
             self._print(f"  without a canonical name: {_few(data['unmapped'])}")
 
     def _print(self, text: Any) -> None:
-        self._console.print(text, markup=False)
+        with quiet_when_unread():
+            self._console.print(text, markup=False)
 
 
 def _few(names: list[str], most: int = 6) -> str:

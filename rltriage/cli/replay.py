@@ -44,24 +44,29 @@ def command(
     """
     from rltriage.engine.sources import open_source
     from rltriage.replaying import replay
-    from rltriage.rules.catalogue import load_catalogue
     from rltriage.rules.loader import load_rules
 
     facts = parse_config(config)
-    pack, catalogue = load_rules(*(packs or ("triage",))), load_catalogue()
+    pack = load_rules(*(packs or ("triage",)))
     if explained and explained not in {rule.id for rule in pack.rules}:
         raise click.UsageError(f"no rule '{explained}'; `rltriage rules list` shows them all")
     # Every source is opened before the first is evaluated: a misspelt second path must not cost the first one's output.
-    opened = [open_source(source) for source in sources]
-    outcome, printer = Outcome(), _printer(as_json, catalogue)
+    opened = [open_source(find_run(source)) for source in sources]
+    outcome, printer = Outcome(), _printer(as_json, pack.catalogue)
     sinks = (outcome,) if explained else (outcome, printer)
     after_row = _explainer(explained) if explained else None
     for source, run_id in zip(opened, run_ids(sources), strict=True):
         for replayed in replay(
-            source, pack, catalogue, run_id=run_id, profile=profile, config=facts, sinks=sinks, after_row=after_row
+            source, pack, run_id=run_id, profile=profile, config=facts, sinks=sinks, after_row=after_row
         ):
             printer.summary(replayed)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
+
+
+def find_run(source: str) -> str:
+    """A path as it is; the id of a run under `runs/`, as alerts print it, as that run's directory."""
+    directory = Path("runs", source)
+    return str(directory) if not Path(source).exists() and directory.is_dir() else source
 
 
 def run_ids(sources: tuple[str, ...]) -> list[str]:

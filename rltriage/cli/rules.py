@@ -76,7 +76,6 @@ def list_rules(packs: tuple[str, ...], as_json: bool) -> None:
 @click.option("--rules", "packs", multiple=True, metavar="PACK", help=PACK_HELP)
 def explain(rule_id: str, packs: tuple[str, ...]) -> None:
     """What a rule sees, why its threshold is what it is, whom it suspects and which test decides."""
-    from rltriage.rules.catalogue import load_catalogue
     from rltriage.rules.explain import describe_rule
     from rltriage.rules.loader import load_rules
 
@@ -84,7 +83,7 @@ def explain(rule_id: str, packs: tuple[str, ...]) -> None:
     rule = next((rule for rule in pack.rules if rule.id == rule_id), None)
     if rule is None:
         raise click.UsageError(f"no rule '{rule_id}'.{_did_you_mean(rule_id, [rule.id for rule in pack.rules])}")
-    click.echo(describe_rule(rule, load_catalogue()))
+    click.echo(describe_rule(rule, pack.catalogue))
 
 
 @command.command("schema")
@@ -97,21 +96,26 @@ def schema() -> None:
 
 @command.command("test")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--rules", "packs", multiple=True, metavar="PACK", help="The packs under test, if the file names none.")
+@click.option("--rules", "packs", multiple=True, metavar="PACK", help="The packs under test. Default: triage.")
 def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
     """Run YAML unit tests of rules. Without FILE: the tests of the shipped pack. Exit 0 all pass, 1 some fail."""
-    from rltriage.engine.ruletests import run_rule_tests, shipped_tests
+    from rltriage.engine.ruletests import run_rule_tests
+    from rltriage.rules.loader import load_rules
 
-    failed = total = 0
-    for path in files or shipped_tests():
-        for result in run_rule_tests(path, packs=packs):
-            total += 1
-            if not result.passed:
-                failed += 1
-                click.echo(f"FAIL {path}: {result.name}\n{result.diff}")
-    click.echo(f"{total - failed} passed, {failed} failed")
+    pack = load_rules(*(packs or ("triage",)))
+    results = [result for path in files or _shipped_tests() for result in run_rule_tests(path, pack, pack.catalogue)]
+    failed = [result for result in results if not result.passed]
+    for result in failed:
+        click.echo(f"FAIL {result.name}\n{result.message}")
+    click.echo(f"{len(results) - len(failed)} passed, {len(failed)} failed")
     if failed:
         raise click.exceptions.Exit(1)
+
+
+def _shipped_tests() -> list[Path]:
+    from rltriage import rules
+
+    return sorted(Path(rules.__file__).parent.glob("packs/*.tests.yaml"))
 
 
 def _did_you_mean(word: str, known: list[str]) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rltriage.exporters.http import Server
+    from rltriage.exporters.state import RunState
     from rltriage.trainer.config import TrainConfig
 
 
@@ -64,7 +65,7 @@ def command(
     run_id = name or f"{fault or 'healthy'}-s{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     session = _Session(settings, fault, seed, count)
     session.open(packs or ("triage",), Path(directory), run_id, listen, as_json)
-    state = "crashed"
+    state: RunState = "crashed"
     try:
         session.train(checks)
         state = "finished"
@@ -87,13 +88,13 @@ class _Session:
         from rltriage.engine.rundir import RunDirectory, safe_name
         from rltriage.exporters.gauges import Gauges
         from rltriage.exporters.http import serve_metrics
-        from rltriage.rules.catalogue import load_catalogue
         from rltriage.rules.loader import load_rules
         from rltriage.trainer.config import config_facts
         from rltriage.trainer.faults import faulty_config
         from rltriage.watching import Journal, WatchedRun
 
-        catalogue, pack = load_catalogue(), load_rules(*packs)
+        pack = load_rules(*packs)
+        catalogue = pack.catalogue
         facts = config_facts(faulty_config(self.config, self.fault), steps=self.steps)
         run = Run(run_id, facts={key: Fact(value, "declared", "trainer") for key, value in facts.items()})
         gauges = Gauges(catalogue.metrics, pack.rules)
@@ -102,7 +103,7 @@ class _Session:
         self.path = directory / safe_name(run_id)
         files = RunDirectory(self.path, run_id, config=facts, created=_now(), version=__version__)
         self.view = _view(as_json, catalogue, self)
-        self.watched = WatchedRun(run, pack, catalogue, (gauges, Journal(files, catalogue), self.outcome, self.view))
+        self.watched = WatchedRun(run, pack, (gauges, Journal(files, catalogue), self.outcome, self.view))
 
     def train(self, checks: bool) -> None:
         """Train to the end; every row goes through the monitor to all sinks."""
@@ -122,7 +123,7 @@ class _Session:
                 checks=checks,
             )
 
-    def close(self, state: str) -> None:
+    def close(self, state: RunState) -> None:
         """End the run for every sink and give the port back."""
         self.watched.end(state, time.time())
         if self.server is not None:

@@ -42,8 +42,23 @@ class Tracker(Protocol):
     def reach(self) -> int:
         """How many observations `rewind` needs; 0 keeps the state over a rewind."""
 
+    @property
+    def done(self) -> bool:
+        """Whether no later observation can change it, so that it need not be fed."""
 
-class Baseline:
+
+class Observer:
+    """A tracker that learns from every observation."""
+
+    __slots__ = ()
+
+    @property
+    def done(self) -> bool:
+        """Never: the next observation may change it."""
+        return False
+
+
+class Baseline(Observer):
     """A tracker whose state describes the whole segment and outlives a rewind."""
 
     __slots__ = ()

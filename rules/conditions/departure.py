@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import ClassVar, Literal
 
 from rltriage.rules.conditions.base import Check, Kind, Reader, Verdict, View, known, text
@@ -44,10 +45,10 @@ class Departure(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile the comparison with the start."""
-        by = None if self.by is None else self.by.bind(view)
-        reach = None if self.reach is None else self.reach.bind(view)
         count, enough = view.count(self.metric), self.baseline + self.window
-        return left_start(self._start(view), self._now(view), count, enough, self.direction, self.factor, by, reach)
+        return left_start(
+            self._start(view), self._now(view), count, enough, self.direction, self.factor, self.by, self.reach, view
+        )
 
     def _start(self, view: View) -> Reader:
         return Term(metric=self.metric, stat="start", baseline=self.baseline, abs=self.abs).bind(view)
@@ -72,34 +73,84 @@ def left_start(
     enough: int,
     direction: str,
     factor: float | None,
-    by: Reader | None,
-    reach: Reader | None,
+    by: Term | None,
+    reach: Term | None,
+    view: View,
 ) -> Check:
     """The comparison of now with start, shared by departure and divergence."""
     sign = 1.0 if direction == "up" else -1.0
+    fixed = Fixed(start, count, enough, sign, factor, by, reach)
+    amount = by.bind(view) if by is not None and by.constant is None else None
+    level = reach.bind(view) if reach is not None and reach.constant is None else None
+    if amount is None and level is None:
+        return _plain(now, fixed, sign)
 
     def check() -> bool | None:
-        if count() < enough:
+        first, current, least = start(), now(), fixed.level()
+        if first is None or current is None or least is None:
             return None
-        first, current = start(), now()
-        if first is None or current is None:
-            return None
-        if factor is not None and sign * current < sign * factor * first:
+        if sign * current < least:
             return False
-        if by is not None:
-            amount = by()
-            if amount is None:
+        if amount is not None:
+            change = amount()
+            if change is None:
                 return None
-            if sign * (current - first) < amount:
+            if sign * (current - first) < change:
                 return False
-        if reach is not None:
-            level = reach()
-            if level is None:
-                return None
-            return sign * current >= sign * level
-        return True
+        if level is None:
+            return True
+        limit = level()
+        return None if limit is None else sign * current >= sign * limit
 
     return check
+
+
+def _plain(now: Reader, fixed: Fixed, sign: float) -> Check:
+    """All limits are numbers, as in most rules: one comparison with the strictest."""
+
+    def check(now: Reader = now, fixed: Fixed = fixed, sign: float = sign) -> bool | None:
+        least = fixed.known
+        if least is None:
+            least = fixed.level()
+        current = now()
+        return None if current is None or least is None else sign * current >= least
+
+    return check
+
+
+class Fixed:
+    """The strictest of the limits that are plain numbers; it never changes once the start is complete."""
+
+    __slots__ = ("by", "count", "enough", "factor", "known", "reach", "sign", "start")
+
+    def __init__(
+        self,
+        start: Reader,
+        count: Callable[[], int],
+        enough: int,
+        sign: float,
+        factor: float | None,
+        by: Term | None,
+        reach: Term | None,
+    ) -> None:
+        self.start, self.count, self.enough = start, count, enough
+        self.sign, self.factor = sign, factor
+        self.by = None if by is None else by.constant
+        self.reach = None if reach is None else reach.constant
+        self.known: float | None = None
+
+    def level(self) -> float | None:
+        """In the direction of the departure (times the sign); None before baseline + window observations."""
+        if self.known is None:
+            first = self.start()
+            if first is None or self.count() < self.enough:
+                return None
+            levels = [-inf]
+            levels += [] if self.factor is None else [self.sign * self.factor * first]
+            levels += [] if self.by is None else [self.sign * first + self.by]
+            levels += [] if self.reach is None else [self.sign * self.reach]
+            self.known = max(levels)
+        return self.known
 
 
 def limits(factor: float | None, by: Term | None) -> str:

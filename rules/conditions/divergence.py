@@ -48,10 +48,8 @@ class Divergence(Kind):
         """Compile over the derived series, which the history keeps like a metric."""
         name = view.derived(self.left, self.right, self.mode)
         start, now = view.start(name, self.baseline), view.window(name, self.window, self.stat)
-        by = None if self.by is None else self.by.bind(view)
-        reach = None if self.reach is None else self.reach.bind(view)
         count, enough = view.count(name), self.baseline + self.window
-        return left_start(start, now, count, enough, self.direction, self.factor, by, reach)
+        return left_start(start, now, count, enough, self.direction, self.factor, self.by, self.reach, view)
 
     def explain(self, view: View) -> Verdict:
         """The numbers that the check compares."""

@@ -18,6 +18,11 @@ class Spread(Baseline):
         self.first: float | None = None
         self.varied = False
 
+    @property
+    def done(self) -> bool:
+        """Two values were seen."""
+        return self.varied
+
     def push(self, value: float) -> None:
         """Take one observation."""
         if self.first is None:

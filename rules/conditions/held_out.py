@@ -14,7 +14,21 @@ from rltriage.rules.conditions.terms import Term, number
 class Interval:
     """Gains of training and held-out since the first evaluation, renewed at each fresh one."""
 
-    __slots__ = ("base", "fresh", "held", "held_gain", "now", "origin", "rows", "training", "training_gain", "values")
+    __slots__ = (
+        "base",
+        "began",
+        "fresh",
+        "held",
+        "held_gain",
+        "index",
+        "now",
+        "origin",
+        "rows",
+        "taken",
+        "training",
+        "training_gain",
+        "values",
+    )
 
     def __init__(self, view: View, held: str, training: str, start_rows: int, rows: int) -> None:
         self.fresh: Callable[[], bool] = view.fresh(held)
@@ -22,22 +36,27 @@ class Interval:
         self.held: Reader = view.last(held)
         self.now: Reader = view.window(training, rows, "mean", 1)
         self.values: Callable[[], list[float]] = lambda: view.values(training, start_rows)
+        self.index: Callable[[], int] = view.row_index
         self.rows = start_rows
+        self.began = self.taken = -1
         self.base: list[float] = []
         self.origin: float | None = None
         self.held_gain: float | None = None
         self.training_gain: float | None = None
 
     def update(self) -> None:
-        """Take one row: the first evaluation fixes the base, every later one the gains."""
+        """Take one row, maybe in two records: the first evaluation fixes the base, every later one the gains."""
         value, level = self.held(), self.now()
+        row, trained = self.index(), self.training() and self.index() != self.taken
         if self.origin is None:
             if self.fresh() and value is not None:
-                self.origin, self.base = value, self.values()
+                self.origin, self.base, self.began = value, self.values(), row
+                self.taken = row if trained else self.taken
             return
-        if self.training() and len(self.base) < self.rows:
+        if trained and len(self.base) < self.rows:
             self.base = [*self.base, self.values()[-1]]
-        if self.fresh() and value is not None and level is not None and self.base:
+            self.taken = row
+        if self.fresh() and row != self.began and value is not None and level is not None and self.base:
             self.held_gain = value - self.origin
             self.training_gain = level - sum(self.base) / len(self.base)
 

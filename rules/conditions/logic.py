@@ -55,8 +55,8 @@ class All(Compound):
         return self.of
 
     def bind(self, view: View) -> Check:
-        """Compile the parts in their order: put the cheap and decisive ones first."""
-        return _every([view.check(part) for part in self.of])
+        """Compile the parts; the cheap ones are asked first, which changes no verdict."""
+        return _every(tuple(view.check(part) for part in sorted(self.of, key=_cost)))
 
     def settled(self, view: View) -> bool:
         """One part can never hold again."""
@@ -86,7 +86,7 @@ class Any(Compound):
 
     def bind(self, view: View) -> Check:
         """Compile the parts in their order."""
-        return _some([view.check(part) for part in self.of])
+        return _some(tuple(view.check(part) for part in self.of))
 
     def settled(self, view: View) -> bool:
         """No part can hold again."""
@@ -128,20 +128,20 @@ class Not(Compound):
         return Verdict(view.check(self)(), verdict.values, f"not ({verdict.reason})")
 
 
-def _every(checks: Sequence[Check]) -> Check:
+def _cost(condition: Condition) -> int:
+    """Roughly how dear a check is: positions, plain values, windows and compounds, noise."""
+    if not condition.metrics() or condition.kind == "trivial":
+        return 0
+    if condition.kind == "threshold":
+        return 3 if getattr(condition, "stat", "") in ("gain_z", "noise") else 1
+    return 4 if condition.kind in ("trend", "race") else 2
+
+
+def _every(checks: tuple[Check, ...]) -> Check:
     if len(checks) == 2:
-        one, other = checks
+        return _both(*checks)
 
-        def both() -> bool | None:
-            first = one()
-            if first is False:
-                return False
-            second = other()
-            return first if second else second
-
-        return both
-
-    def every() -> bool | None:
+    def every(checks: tuple[Check, ...] = checks) -> bool | None:
         verdict: bool | None = True
         for check in checks:
             holds = check()
@@ -154,8 +154,19 @@ def _every(checks: Sequence[Check]) -> Check:
     return every
 
 
-def _some(checks: Sequence[Check]) -> Check:
-    def some() -> bool | None:
+def _both(one: Check, other: Check) -> Check:
+    def both(one: Check = one, other: Check = other) -> bool | None:
+        first = one()
+        if first is False:
+            return False
+        second = other()
+        return first if second else second
+
+    return both
+
+
+def _some(checks: tuple[Check, ...]) -> Check:
+    def some(checks: tuple[Check, ...] = checks) -> bool | None:
         verdict: bool | None = False
         for check in checks:
             holds = check()

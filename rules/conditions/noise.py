@@ -30,6 +30,11 @@ def sorted_median(ordered: Sequence[float]) -> float:
     return ordered[half] if len(ordered) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
 
 
+def median(values: Sequence[float]) -> float:
+    """The median of a non-empty sequence."""
+    return sorted_median(sorted(values))
+
+
 def standard_error(scale: float, parts: float) -> float:
     """The standard error of a difference of two medians: `parts` is the sum of 1 / size of both."""
     return MEDIAN_EFFICIENCY * scale * math.sqrt(parts)

@@ -38,6 +38,8 @@ class Nonfinite(Kind):
         named = self.metrics()
         shapes = tuple(name for name in self.names if _is_pattern(name))
         wanted = self._wants
+        for name in named:
+            view.last(name)  # the history keeps what is read: a metric that nobody reads counts as never logged
 
         def check() -> bool | None:
             bad = view.nonfinite()

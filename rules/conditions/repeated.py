@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,14 +10,16 @@ from rltriage.rules.conditions.logic import Compound
 
 
 class Tally:
-    """The last known verdicts of a condition."""
+    """The last known verdicts of a condition, one bit each, the newest lowest."""
 
-    __slots__ = ("check", "held", "newest", "row", "view")
+    __slots__ = ("bits", "check", "known", "mask", "newest", "row", "view")
 
     def __init__(self, view: View, check: Check, size: int) -> None:
         self.view = view
         self.check = check
-        self.held: deque[bool] = deque(maxlen=size)
+        self.mask = (1 << size) - 1
+        self.bits = 0
+        self.known = 0
         self.newest: bool | None = None
         self.row = -1
 
@@ -26,15 +27,22 @@ class Tally:
         """Take this row's verdict; a second record of the same row replaces it."""
         row = self.view.row_index()
         if self.row == row and self.newest is not None:
-            self.held.pop()
+            self.bits >>= 1
+            self.known -= 1
         self.row = row
-        self.newest = self.check()
-        if self.newest is not None:
-            self.held.append(self.newest)
+        self.newest = newest = self.check()
+        if newest is not None:
+            self.bits = (self.bits << 1 | newest) & (self.mask << 1 | 1)
+            self.known += 1
+
+    @property
+    def total(self) -> int:
+        """How often it held."""
+        return (self.bits & self.mask).bit_count()
 
     def forget(self) -> None:
         """The run went back."""
-        self.held.clear()
+        self.bits = self.known = 0
         self.newest = None
 
 
@@ -66,10 +74,10 @@ class Repeated(Compound):
         """Compile; the history runs the update at every observation, also where a combination would not ask."""
         tally = self._tally(view)
         view.each_row(self.when.metrics(), tally.update, tally.forget)
-        held, needed = tally.held, self.at_least
+        needed, mask = self.at_least, tally.mask
 
-        def check() -> bool | None:
-            return None if tally.newest is None else held.count(True) >= needed
+        def check(tally: Tally = tally, mask: int = mask, needed: int = needed) -> bool | None:
+            return None if tally.newest is None else (tally.bits & mask).bit_count() >= needed
 
         return check
 
@@ -79,6 +87,6 @@ class Repeated(Compound):
     def explain(self, view: View) -> Verdict:
         """How often it held, and why it did or did not at this row."""
         tally, verdict = self._tally(view), self.when.explain(view)
-        count = tally.held.count(True)
-        reason = f"held in {count} of the last {len(tally.held)} (needs {self.at_least}): {verdict.reason}"
+        count = tally.total
+        reason = f"held in {count} of the last {min(tally.known, self.of)} (needs {self.at_least}): {verdict.reason}"
         return Verdict(view.check(self)(), {**verdict.values, "held": float(count)}, reason)

@@ -41,6 +41,10 @@ class Rows(Kind):
 
         return check
 
+    def settled(self, view: View) -> bool:
+        """The last row is past (steps may come again after a rewind, rows do not)."""
+        return self.last is not None and view.row_index() > self.last
+
     def explain(self, view: View) -> Verdict:
         """The numbers that the check compares."""
         return Verdict(view.check(self)(), {}, f"row {view.row_index()} (step {view.step()}) of the segment")

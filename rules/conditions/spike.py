@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Kind, Observer, Verdict, View, text
 from rltriage.rules.conditions.noise import sorted_median
 
 
-class Neighbourhood:
+class Neighbourhood(Observer):
     """The last |values| before the newest, in order of arrival and sorted; quiet ones stay out."""
 
     __slots__ = ("arrival", "ignore", "latest", "peak", "size", "sorted")

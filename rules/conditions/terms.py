@@ -159,8 +159,11 @@ def number(value: float) -> Term:
     return Term(value=value)
 
 
+# Parts of a reader are defaults of its function: smaller and faster than cells, and there are many of them in a run.
+
+
 def _absolute(read: Reader) -> Reader:
-    def absolute() -> float | None:
+    def absolute(read: Reader = read) -> float | None:
         value = read()
         return None if value is None else abs(value)
 
@@ -168,7 +171,7 @@ def _absolute(read: Reader) -> Reader:
 
 
 def _affine(read: Reader, times: float, plus: float) -> Reader:
-    def affine() -> float | None:
+    def affine(read: Reader = read, times: float = times, plus: float = plus) -> float | None:
         value = read()
         return None if value is None else times * value + plus
 
@@ -176,7 +179,7 @@ def _affine(read: Reader, times: float, plus: float) -> Reader:
 
 
 def _sum(read: Reader, times: float, other: Reader) -> Reader:
-    def total() -> float | None:
+    def total(read: Reader = read, times: float = times, other: Reader = other) -> float | None:
         value, addend = read(), other()
         return None if value is None or addend is None else times * value + addend
 
@@ -184,7 +187,7 @@ def _sum(read: Reader, times: float, other: Reader) -> Reader:
 
 
 def _difference(read: Reader, other: Reader) -> Reader:
-    def difference() -> float | None:
+    def difference(read: Reader = read, other: Reader = other) -> float | None:
         value, subtrahend = read(), other()
         return None if value is None or subtrahend is None else value - subtrahend
 
@@ -192,7 +195,7 @@ def _difference(read: Reader, other: Reader) -> Reader:
 
 
 def _default(read: Reader, default: float) -> Reader:
-    def with_default() -> float:
+    def with_default(read: Reader = read, default: float = default) -> float:
         value = read()
         return default if value is None else value
 

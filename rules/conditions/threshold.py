@@ -93,58 +93,52 @@ class Threshold(Kind):
 
 
 def _compare(name: str, read: Reader, other: Reader, tolerance: float, constant: float | None) -> Check:
-    """The check of one comparison: against a constant where it is one, which most rules have."""
-    if name == "above":
-        return _above(read, other) if constant is None else _above_constant(read, constant, False)
-    if name == "at_least":
-        return _reversed(_below(read, other)) if constant is None else _above_constant(read, constant, True)
-    if name == "below":
-        return _below(read, other) if constant is None else _reversed(_above_constant(read, constant, True))
-    if name == "at_most":
-        return _reversed(_above(read, other)) if constant is None else _reversed(_above_constant(read, constant, False))
-    near = _near(read, other, tolerance)
-    return near if name == "equals" else _reversed(near)
+    """The check of one comparison: against a constant where it is one, which most rules have.
+
+    The parts are defaults of the functions: smaller and faster than cells, and there is one check per threshold and run.
+    """
+    if name in ("equals", "differs"):
+        return _near(read, other, tolerance, name == "equals")
+    return _general(name, read, other) if constant is None else _constant(name, read, constant)
 
 
-def _above_constant(read: Reader, limit: float, inclusive: bool) -> Check:
-    def at_least() -> bool | None:
-        value = read()
-        return None if value is None else value >= limit
-
-    def above() -> bool | None:
+def _constant(name: str, read: Reader, limit: float) -> Check:
+    def above(read: Reader = read, limit: float = limit) -> bool | None:
         value = read()
         return None if value is None else value > limit
 
-    return at_least if inclusive else above
+    def at_least(read: Reader = read, limit: float = limit) -> bool | None:
+        value = read()
+        return None if value is None else value >= limit
+
+    def below(read: Reader = read, limit: float = limit) -> bool | None:
+        value = read()
+        return None if value is None else value < limit
+
+    def at_most(read: Reader = read, limit: float = limit) -> bool | None:
+        value = read()
+        return None if value is None else value <= limit
+
+    return above if name == "above" else at_least if name == "at_least" else below if name == "below" else at_most
 
 
-def _above(read: Reader, other: Reader) -> Check:
-    def above() -> bool | None:
+def _general(name: str, read: Reader, other: Reader) -> Check:
+    strict, sign = name in ("above", "below"), 1.0 if name in ("above", "at_least") else -1.0
+
+    def beyond(read: Reader = read, other: Reader = other, strict: bool = strict, sign: float = sign) -> bool | None:
         value, limit = read(), other()
-        return None if value is None or limit is None else value > limit
+        if value is None or limit is None:
+            return None
+        return sign * value > sign * limit if strict else sign * value >= sign * limit
 
-    return above
+    return beyond
 
 
-def _below(read: Reader, other: Reader) -> Check:
-    def below() -> bool | None:
+def _near(read: Reader, other: Reader, tolerance: float, equal: bool) -> Check:
+    def near(read: Reader = read, other: Reader = other, tolerance: float = tolerance, equal: bool = equal) -> bool | None:
         value, limit = read(), other()
-        return None if value is None or limit is None else value < limit
-
-    return below
-
-
-def _near(read: Reader, other: Reader, tolerance: float) -> Check:
-    def near() -> bool | None:
-        value, limit = read(), other()
-        return None if value is None or limit is None else value == limit or abs(value - limit) <= tolerance
+        if value is None or limit is None:
+            return None
+        return (value == limit or abs(value - limit) <= tolerance) is equal
 
     return near
-
-
-def _reversed(check: Check) -> Check:
-    def negated() -> bool | None:
-        holds = check()
-        return None if holds is None else not holds
-
-    return negated

@@ -5,29 +5,19 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
-from rltriage.rules.conditions.noise import noise, standard_error, z_score
+from rltriage.rules.conditions.base import Check, Kind, Observer, Verdict, View, text
+from rltriage.rules.conditions.noise import median, noise, standard_error, z_score
 
 NOISE_SIZE = 30
 
 
-class Halves(NamedTuple):
-    """Both medians, the difference in standard errors, and the largest value since the first half."""
-
-    first: float
-    second: float
-    z: float
-    highest: float
-    lowest: float
-
-
-class Course:
+class Course(Observer):
     """The last values of a metric with their steps, and from the start the first half and the extremes since."""
 
     __slots__ = (
+        "begun",
         "cached",
         "count",
         "first_half",
@@ -52,7 +42,8 @@ class Course:
         self.count = 0
         self.highest = float("-inf")
         self.lowest = float("inf")
-        self.cached: Halves | None = None
+        self.begun: float | None = None
+        self.cached: tuple[float, float] | None = None
 
     def push(self, value: float) -> None:
         """Take one observation."""
@@ -92,21 +83,30 @@ class Course:
     def _kept(self) -> int:
         return max(self.size, NOISE_SIZE) if self.from_start else self.size
 
-    def halves(self) -> Halves | None:
-        """Medians and z of the two halves; None while the window is not full (or, in steps, holds fewer than 4)."""
+    def halves(self) -> tuple[float, float] | None:
+        """The medians of both halves; None while the window is not full (or, in steps, holds fewer than 4)."""
         if self.cached is None:
-            self.cached = self._halves()
+            size = self._size()
+            if size < 4 or self.count < size:
+                return None
+            half = size // 2
+            if self.begun is None:
+                self.begun = median(self.first_half) if self.from_start else None
+            first = median(self.values[-size : -size + half]) if self.begun is None else self.begun
+            self.cached = (first, median(self.values[-half:]))
         return self.cached
 
-    def _halves(self) -> Halves | None:
-        size = len(self.values) if self.window_steps is not None else self.size
-        if size < 4 or self.count < size:
-            return None
-        half = size // 2
-        first = median(self.first_half if self.from_start else self.values[-size : -size + half])
-        second = median(self.values[-half:])
-        error = standard_error(noise(self.values if self.from_start else self.values[-size:]), 4.0 / size)
-        return Halves(first, second, z_score(second - first, error), self.highest, self.lowest)
+    def z(self) -> float:
+        """The difference of the halves, which the caller has seen, in standard errors."""
+        first, second = self.cached or (0.0, 0.0)
+        if first == second:
+            return 0.0
+        size = self._size()
+        scale = noise(self.values if self.from_start else self.values[-size:])
+        return z_score(second - first, standard_error(scale, 4.0 / size))
+
+    def _size(self) -> int:
+        return len(self.values) if self.window_steps is not None else self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +161,18 @@ class Trend(Kind):
 
         def check() -> bool | None:
             halves = course.halves()
-            if halves is None or abs(halves.first) < start_min:
+            if halves is None:
+                return None
+            first, second = halves
+            if abs(first) < start_min:
                 return None
             if direction == "flat":
-                return abs(halves.z) < flat
-            if sign * halves.z < limit:
+                return abs(course.z()) < flat
+            if sign * second < sign * first or (ratio is not None and sign * second < sign * ratio * first):
                 return False
-            if ratio is not None and sign * halves.second < sign * ratio * halves.first:
+            if monotone and (course.highest > first if sign < 0 else course.lowest < first):
                 return False
-            return not monotone or (halves.highest <= halves.first if sign < 0 else halves.lowest >= halves.first)
+            return sign * course.z() >= limit
 
         return check
 
@@ -183,8 +186,9 @@ class Trend(Kind):
         halves = course.halves()
         if halves is None:
             return Verdict(None, {}, f"{self.metric}: {course.count} observations are too few")
-        values = {"first": halves.first, "second": halves.second, "z": halves.z}
-        reason = f"{self.metric}: half medians {text(halves.first)} -> {text(halves.second)}, z {text(halves.z)}"
-        if self.start_min is not None and abs(halves.first) < self.start_min:
+        (first, second), z = halves, course.z()
+        values = {"first": first, "second": second, "z": z}
+        reason = f"{self.metric}: half medians {text(first)} -> {text(second)}, z {text(z)}"
+        if self.start_min is not None and abs(first) < self.start_min:
             reason += f"; a start below {self.start_min:g} cannot be judged"
         return Verdict(view.check(self)(), values, reason)

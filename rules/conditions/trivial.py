@@ -27,6 +27,11 @@ class Exact(Baseline):
         self.count = 0
         self.broken = False
 
+    @property
+    def done(self) -> bool:
+        """Another value was seen."""
+        return self.broken
+
     def push(self, value: float) -> None:
         """Take one observation."""
         if self.broken:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from rltriage.engine.feed import Feed, run_ids
 from rltriage.engine.intake import Intake, decide, find_profile
 from rltriage.engine.rows import Record, Row

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+
 from rltriage.engine.feed import Feed
 from rltriage.engine.rows import Row
 from rltriage.engine.rundir import RUN, RunDirectory, read_run_json, safe_name, strict, write_atomically

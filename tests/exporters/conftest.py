@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from rltriage.engine.report import Alert, Suspect
 from rltriage.exporters.gauges import Gauges
 from rltriage.rules.model import Catalogue, FirstTest, MetricInfo
@@ -48,7 +49,7 @@ def catalogue(metrics):
     """One test that can be run, one that can only be read."""
     tests = (
         FirstTest("check_mask", "mask = policy tokens", "trainer", "run it", "rltriage check --only 1 {run}", 1),
-        FirstTest("read_trajectories", "read 20 trajectories", "dump", "Take the 20 with the highest reward."),
+        FirstTest("read_trajectories", "read 20 trajectories", "dump", "Take the 20 with the highest reward. Read each."),
     )
     return Catalogue({}, {test.id: test for test in tests}, metrics)
 

@@ -4,6 +4,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+
 from rltriage.engine.report import StepReport
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.collector import GaugesCollector

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+
 from rltriage.engine.report import EMPTY, Incident, StepReport, Suspect
 from rltriage.engine.rows import Fact, Row, Run
-from rltriage.exporters.gauges import Gauges
+from rltriage.exporters.gauges import QUIET_RUNS, Gauges
+from rltriage.exporters.naming import Family, Series
 from rltriage.rules.model import Rule
 
 RUN = Run("demo", {"project": "gym"})
@@ -138,11 +140,12 @@ def test_a_changed_severity_leaves_the_old_series_at_zero(gauges, alert):
     assert value(gauges, "rltriage_alert_firing", severity="critical") == 1
 
 
-def test_an_alert_that_fires_and_resolves_within_one_row_is_counted(gauges, alert):
-    """The counter sees what no scrape of a gauge can."""
+def test_an_alert_that_fires_and_resolves_within_one_row_is_counted_and_dated(gauges, alert, clock):
+    """The counter and the time of the last firing show what no scrape of the state can."""
     gauges.publish(RUN, Row(7, {}), StepReport(7, (alert, replace(alert, state="resolved"))))
     assert value(gauges, "rltriage_alert_firing") == 0
     assert value(gauges, "rltriage_rule_violations_total") == 1
+    assert value(gauges, "rltriage_alert_last_firing_timestamp_seconds", severity="critical") == clock.now
 
 
 def test_stale_is_not_recovery_but_an_ended_run_closes_its_alerts(gauges, alert, clock):
@@ -174,7 +177,7 @@ def test_suspect_scores_follow_the_incident_and_go_with_the_last_alert(gauges, a
 
 
 def test_declared_rules_are_zero_before_they_fire(metrics, alert):
-    """increase() over a counter that starts at 1 would miss the first violation."""
+    """A dashboard tells a quiet rule from one that is not evaluated."""
     rule = Rule(alert.rule, "s", "consistency", "critical", None, {"mask_shift": 1.0}, "check_mask")
     gauges = Gauges(metrics, [rule])
     gauges.publish(RUN, Row(0, {}), EMPTY)
@@ -182,6 +185,28 @@ def test_declared_rules_are_zero_before_they_fire(metrics, alert):
     assert value(gauges, "rltriage_rule_violations_total", rule=alert.rule) == 0
     gauges.publish(RUN, Row(1, {}), StepReport(1, (alert,)))
     assert value(gauges, "rltriage_alert_firing", rule=alert.rule) == 1
+
+
+def test_quiet_rules_are_shown_for_few_runs_only(metrics, alert):
+    """A service of many runs does not export thousands of zeros; a rule that fires is shown for any run."""
+    rule = Rule(alert.rule, "s", "consistency", "critical", None, {"mask_shift": 1.0}, "check_mask")
+    gauges = Gauges(metrics, [rule])
+    for index in range(QUIET_RUNS + 5):
+        gauges.publish(Run(f"run-{index}"), Row(0, {}), EMPTY)
+    assert gauges.render().count(b"\nrltriage_alert_firing{") == QUIET_RUNS
+    gauges.publish(Run(f"run-{QUIET_RUNS}"), Row(1, {}), StepReport(1, (alert,)))
+    assert value(gauges, "rltriage_alert_firing", run=f"run-{QUIET_RUNS}") == 1
+
+
+def test_samples_of_the_embedding_program_are_shown_and_cannot_break_a_scrape(metrics):
+    """What `more` gives is fresh in every scrape; when it fails, the rest is still shown."""
+    given = [(Series(Family("rltriage_queue_length", "gauge", "Entries"), ()), 3.0)]
+    gauges = Gauges(metrics, more=lambda: given)
+    assert value(gauges, "rltriage_queue_length") == 3
+    given[0] = (given[0][0], 4.0)
+    assert value(gauges, "rltriage_queue_length") == 4
+    broken = Gauges(metrics, more=lambda: 1 / 0)
+    assert value(broken, "rltriage_exporter_failures_total") >= 1
 
 
 def test_series_of_an_ended_run_stay_for_the_declared_time_and_then_go(gauges, clock):

@@ -10,6 +10,7 @@ import urllib.request
 from shutil import which
 
 import pytest
+
 from rltriage.engine.report import EMPTY
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters import http

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+
 from rltriage.engine.report import Incident
 from rltriage.engine.rows import Fact
 from rltriage.exporters.jsonlines import alert_json, dumps, incident_json, run_json

@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rltriage.exporters.naming import Names, label_value, metric_name, number, run_labels
 
 

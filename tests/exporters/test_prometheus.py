@@ -9,6 +9,7 @@ import urllib.parse
 import urllib.request
 
 import pytest
+
 from rltriage.engine.report import EMPTY, Incident, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.http import serve_metrics

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+
 from rltriage.engine.report import Incident
 from rltriage.exporters.text import alert_rich, alert_text, incident_rich, incident_text, percent
 
@@ -13,8 +14,7 @@ FIRING = """\
   seen       logp_gap is 0.531 where fp32 engines stay under 0.0001 (start 0.52)
   since      step 5, rule logp-gap-from-start
   do first   mask = policy tokens
-             $ rltriage check --only 1 demo
-  or it is   engine_mismatch, < 1 %"""
+             $ rltriage check --only 1 demo"""
 
 RESOLVED = """\
  RESOLVED  demo, step 9: logp-gap-from-start
@@ -31,7 +31,6 @@ INCIDENT = """\
              Take the 20 with the highest reward.
   best test  mask = policy tokens
              $ rltriage check --only 1 demo
-  or it is   engine_mismatch, < 1 %
   decided by logp_gap_gt1_frac
   left over  reward-flat"""
 

@@ -227,8 +227,8 @@ def test_prometheus_reads_the_newest_row(opened: Any) -> None:
         run.log(step, _same_reference(step))
     with urllib.request.urlopen(run.url, timeout=10) as answer:
         text = answer.read().decode()
-    assert 'rltriage_training_step{run="r"} 7' in text
-    firing = [line for line in text.splitlines() if line.startswith("rltriage_alert_firing{") and line.endswith(" 1")]
+    assert 'rltriage_training_step{run="r"} 7.0' in text
+    firing = [line for line in text.splitlines() if line.startswith("rltriage_alert_firing{") and line.endswith(" 1.0")]
     assert any('fault="ref_is_policy"' in line for line in firing)
 
 

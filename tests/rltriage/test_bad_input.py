@@ -65,7 +65,9 @@ def test_rows_that_are_no_objects_are_counted_not_fatal(rltriage, tmp_path: Path
 def test_ten_megabyte_line_is_refused_and_counted(rltriage, tmp_path: Path) -> None:
     """A line far too long for a row neither stops nor slows the rest."""
     path = tmp_path / "run.jsonl"
-    path.write_text(GOOD + '{"step": 5, "text": "' + "x" * 10_000_000 + '"}\n' + json.dumps({"step": 6, "reward": 1}) + "\n")
+    path.write_text(
+        GOOD + '{"step": 5, "text": "' + "x" * 10_000_000 + '"}\n' + json.dumps({"step": 6, "reward": 1}) + "\n"
+    )
     ran = rltriage("replay", "--json", path)
     run = json.loads(ran.out.splitlines()[-1])
     assert (ran.code, run["rows"], run["bad_rows"]) == (0, 6, 1)

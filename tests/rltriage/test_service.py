@@ -15,14 +15,14 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
 from rltriage.engine.report import EMPTY
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.http import serve_metrics
+from rltriage.following import expand
 from rltriage.rules.config import load_config
 from rltriage.rules.errors import DeliveryError, RulePackError
-
-from rltriage.following import expand
 from rltriage.service import Service
 
 ROOT = Path(__file__).parents[2]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+
 from rltriage.rules.config import SCHEMA_FILE, Secret, load_config, parse_config, text_of
 from rltriage.rules.config_checks import seconds
 from rltriage.rules.errors import DeliveryError, RulePackError

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from rltriage.rules.model import MetricInfo
 
 CATALOGUE = yaml.safe_load((Path(__file__).parents[2] / "rules" / "metrics.yaml").read_text())

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from rltriage.rules.catalogue import load_catalogue
+from rltriage.rules.conditions.logic import All
+from rltriage.rules.conditions.logic import Any as Any_
+from rltriage.rules.conditions.terms import number
+from rltriage.rules.conditions.threshold import Threshold
 from rltriage.rules.errors import RulePackError
-from rltriage.rules.frameworks import details, listing, logged_metrics, page
-from rltriage.rules.model import Problem
+from rltriage.rules.frameworks import can_judge, details, listing, logged_metrics, page
+from rltriage.rules.loader import load_rules
+from rltriage.rules.model import Problem, Rule
 from rltriage.rules.profiles import FACTS, KINDS, METRICS, load_profile, load_profiles, match, parse_profile
 
 FRAMEWORKS = {
@@ -178,6 +185,18 @@ def test_what_a_framework_cannot_log_is_not_counted() -> None:
 
 
 def test_the_page_is_current() -> None:
-    """docs/frameworks.md is what the profiles say; if this fails, write it anew with rltriage.rules.frameworks.page."""
+    """docs/frameworks.md is what profiles and rules say; write it anew with `python -m rltriage.rules.frameworks`."""
     path = Path(__file__).parents[2] / "docs" / "frameworks.md"
-    assert path.read_text(encoding="utf-8") == page()
+    assert path.read_text(encoding="utf-8") == page(load_rules("triage").rules)
+
+
+def test_one_logged_alternative_is_enough() -> None:
+    """A rule that can speak through either of two metrics can be judged where one is logged; one that needs both cannot."""
+    rule = Rule("x", "", "outcome", "info", when=_threshold("length"), suspects={}, first_test="")
+    either = replace(rule, when=Any_((_threshold("length"), _threshold("ratio_max"))))
+    both = replace(rule, when=All((_threshold("length"), _threshold("ratio_max"))))
+    assert [can_judge(load_profiles()["verl"], one) for one in (rule, either, both)] == [True, True, False]
+
+
+def _threshold(metric: str) -> Threshold:
+    return Threshold(metric=metric, above=number(1.0))

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+
 from rltriage.rules.errors import RltriageError
 from rltriage.trainer import CHECKS, FAULTS, TrainConfig, as_metrics, reference_probe, run_checks
 

@@ -7,6 +7,7 @@ from statistics import fmean
 
 import pytest
 import torch
+
 from rltriage.rules.errors import RltriageError
 from rltriage.trainer import TrainConfig, faulty_config, train
 from rltriage.trainer.plain import train_plain

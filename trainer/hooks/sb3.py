@@ -61,7 +61,7 @@ def callback(run: Watched, *, halting: bool = False) -> Any:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.logger import KVWriter
 
-    class Rows(KVWriter):
+    class Rows(KVWriter):  # type: ignore[misc, unused-ignore]  # what SB3 types is not followed
         """Takes every dumped row; values arrive as SB3 recorded them."""
 
         def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
@@ -70,7 +70,7 @@ def callback(run: Watched, *, halting: bool = False) -> Any:
         def close(self) -> None:
             """The run is closed when training ends."""
 
-    class RltriageCallback(BaseCallback):
+    class RltriageCallback(BaseCallback):  # type: ignore[misc, unused-ignore]
         """Passes SB3's rows and configuration to rltriage."""
 
         def _on_training_start(self) -> None:

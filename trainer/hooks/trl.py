@@ -93,7 +93,7 @@ def callback(run: Watched, *, halting: bool = False) -> Any:
     """
     from transformers import TrainerCallback
 
-    class RltriageCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]  # untyped where transformers is missing
+    class RltriageCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]  # what TRL types is not followed
         """Passes the trainer's rows and configuration to rltriage."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from rltriage.engine.sources import open_source
 from rltriage.rules.errors import SourceError
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from rltriage.engine.sources import open_source
 from rltriage.engine.sources.json_document import JsonDocument, rows_of
 from rltriage.rules.errors import SourceError

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rltriage.engine.rows import Record
 from rltriage.engine.sources import open_source
 from rltriage.engine.sources.base import SourceStats, flatten, to_float, to_step

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from rltriage.engine.rows import Record
 from rltriage.engine.sources import open_source
 from rltriage.engine.sources.base import SourceStats, to_float

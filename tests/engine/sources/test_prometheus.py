@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+
 from rltriage.engine.feed import Feed
 from rltriage.engine.sources import open_source
 from rltriage.engine.sources.prometheus import PrometheusServer

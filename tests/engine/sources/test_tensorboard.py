@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from rltriage.engine.feed import Feed
 from rltriage.engine.sources import open_source
 from rltriage.rules.errors import SourceError

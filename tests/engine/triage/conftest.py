@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
+
 from rltriage.engine.report import Alert, Suspect
 from rltriage.rules.model import Catalogue, Fault, FirstTest, Rule, RulePack
 

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from rltriage.engine.rows import Fact
 from rltriage.engine.triage.decode import Decoding
 from rltriage.engine.triage.rank import rank
@@ -82,3 +83,13 @@ def test_equal_evidence_keeps_the_order_of_the_catalogue(catalogue, alert):
     ranked = ranking(catalogue, [alert("gap", {"engine_mismatch": 0.4, "temperature_mismatch": 0.4})])
     assert names(ranked) == ["temperature_mismatch", "engine_mismatch"]
     assert math.isclose(ranked[0].score, ranked[1].score)
+
+
+def test_a_note_supports_a_suspect_and_names_none(catalogue, alert):
+    """An info alert adds to a fault that a warning names; alone its suspects stay out."""
+    warning, note = (
+        alert("gap", {"mask_shift": 0.4}, "warning"),
+        alert("grad", {"mask_shift": 0.5, "lr_too_high": 0.5}, "info"),
+    )
+    assert names(ranking(catalogue, [warning, note])) == ["mask_shift"]
+    assert ranking(catalogue, [warning, note])[0].total > ranking(catalogue, [warning])[0].total

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+
 from rltriage.engine.rows import Row, Run
 from rltriage.engine.triage import Triage
 from rltriage.engine.triage.symptoms import symptom

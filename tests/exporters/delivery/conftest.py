@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+
 from rltriage.engine.report import Alert, Suspect
 from rltriage.exporters.delivery.http import Poster
 

@@ -1,6 +1,7 @@
 """Alertmanager's contract, against a receiver that keeps a journal; the real one is in test_real_alertmanager.py."""
 
 import pytest
+
 from rltriage.exporters.delivery.alertmanager import LIFE_SECONDS, Alertmanager, endpoint
 from rltriage.exporters.delivery.message import compose
 

@@ -4,6 +4,7 @@ import sys
 import threading
 
 import pytest
+
 from rltriage.exporters.delivery.apprise_ import Apprise
 from rltriage.exporters.delivery.message import compose
 from rltriage.rules.errors import DeliveryError

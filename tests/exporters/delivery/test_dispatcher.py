@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+
 from rltriage.exporters.delivery.alertmanager import Alertmanager
 from rltriage.exporters.delivery.dispatcher import Dispatcher, Route
 from rltriage.exporters.delivery.outbox import Outbox

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from rltriage.exporters.delivery.message import compose
 from rltriage.exporters.delivery.outbox import FILE, STEP_ASIDE, Outbox
 

@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
 from rltriage.exporters.delivery.alertmanager import Alertmanager, endpoint
 from rltriage.exporters.delivery.dispatcher import Dispatcher, Route
 from rltriage.exporters.delivery.http import Poster

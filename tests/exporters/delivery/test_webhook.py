@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from rltriage.exporters.delivery.message import compose
 from rltriage.exporters.delivery.webhook import Webhook, fill, title, values
 from rltriage.rules.config_checks import PLACEHOLDERS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-WORDS = ["<pad>", "<eos>", "<user>", "<bot>", *(f"w{number}" for number in range(28))]
+WORDS = ["<pad>", "<eos>", "<user>", "<bot>", *(f"w{number}" for number in range(12))]
 
 
 class Rows:
@@ -43,7 +43,7 @@ def rows() -> Rows:
 
 @pytest.fixture(scope="session")
 def tiny_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a random Llama of 2 layers and its tokenizer: 32 words, one of them ends a completion."""
+    """A folder with a random Llama of 2 layers and its tokenizer: 16 words, one of them ends a completion."""
     pytest.importorskip("trl", reason="trl is not installed")
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -83,8 +83,8 @@ def grpo(tiny_policy: Path, tmp_path: Path) -> Callable[..., Any]:
     from trl import GRPOConfig, GRPOTrainer
 
     def early_words(completions: list[str], **_: Any) -> list[float]:
-        """1 for a completion of which a third is made of the first ten words: some pass and some do not."""
-        wanted = set(WORDS[4:14])
+        """1 for a completion of which a third is made of the first five words: some pass and some do not."""
+        wanted = set(WORDS[4:9])
         texts = [completion.split() for completion in completions]
         return [float(sum(word in wanted for word in text) > len(text) / 3) for text in texts]
 
@@ -99,7 +99,7 @@ def grpo(tiny_policy: Path, tmp_path: Path) -> Callable[..., Any]:
             "logging_steps": 1,
             "per_device_train_batch_size": 16,
             "num_generations": 8,
-            "max_completion_length": 64,
+            "max_completion_length": 32,
             "learning_rate": 1e-3,
             "save_strategy": "no",
             "disable_tqdm": True,
@@ -110,7 +110,7 @@ def grpo(tiny_policy: Path, tmp_path: Path) -> Callable[..., Any]:
             model=policy,
             reward_funcs=early_words,
             args=GRPOConfig(**(settings | fields)),
-            train_dataset=Dataset.from_dict({"prompt": [f"w{number} w{number + 1}" for number in range(24)]}),
+            train_dataset=Dataset.from_dict({"prompt": [f"w{number} w{number + 1}" for number in range(11)] * 2}),
             processing_class=PreTrainedTokenizerFast.from_pretrained(tiny_policy),
             callbacks=callbacks,
         )

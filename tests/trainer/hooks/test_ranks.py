@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from rltriage.trainer.hooks.ranks import any_rank_wants, is_rank_zero
 
 
@@ -41,8 +43,13 @@ def test_an_initialised_process_group_decides() -> None:
 
 def test_all_ranks_of_a_job_stop_together(tmp_path: Any) -> None:
     """One process that wants to stop makes every process of its group stop (two real processes)."""
-    torch = pytest.importorskip("torch")
-    torch.multiprocessing.spawn(_vote, args=(str(tmp_path / "rendezvous"), str(tmp_path)), nprocs=2)
+    pytest.importorskip("torch.distributed")
+    fork = multiprocessing.get_context("fork")  # a new interpreter would spend seconds on importing torch
+    ranks = [fork.Process(target=_vote, args=(rank, str(tmp_path / "rendezvous"), str(tmp_path))) for rank in (0, 1)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(60)
     assert sorted(path.read_text() for path in tmp_path.glob("vote-*")) == ["0 [False, True]", "1 [False, True]"]
 
 

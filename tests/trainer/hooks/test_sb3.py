@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from rltriage.trainer.hooks import sb3
 
 pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")

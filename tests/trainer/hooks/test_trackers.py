@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from rltriage.trainer.hooks.trackers import Post, Trackers
 
 POST = Post("critical: mask_shift suspected", "seen\n  since step 3", "critical", 3, {"fault": "mask_shift", "step": "3"})

@@ -1,0 +1,105 @@
+"""Trackio's local store: one SQLite file a project, each record a JSON object.
+
+Read with the standard library, read-only: its own client would load a web framework and look for the file by name.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rltriage.engine.rows import Record
+from rltriage.engine.sources.base import SourceStats
+from rltriage.rules.errors import SourceError
+
+SQLITE = b"SQLite format 3\x00"
+
+
+def tables_of(path: str) -> frozenset[str]:
+    """The tables of an SQLite file; SourceError if it cannot be read."""
+    try:
+        with _connect(path) as connection:
+            return frozenset(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+    except sqlite3.Error as error:
+        raise SourceError(f"{path}: not readable as SQLite: {error}") from None
+
+
+class TrackioStore:
+    """Every run of a project; a run's configuration comes first, as a record of its own."""
+
+    kind = "trackio"
+    profile: str | None = None
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self.stats = SourceStats()
+        self.config: Mapping[str, Any] = {}
+        self._last = 0
+        self._configured: set[str] = set()
+        self._names: dict[str, str] = {}
+
+    def records(self) -> Iterator[Record]:
+        """Everything that is stored now; SourceError if the file cannot be read."""
+        try:
+            with _connect(self.name) as connection:
+                yield from self._configs(connection)
+                yield from self._rows(connection)
+        except sqlite3.Error as error:
+            raise SourceError(f"{self.name}: not readable as a Trackio store: {error}") from None
+
+    def poll(self) -> list[Record]:
+        try:
+            return list(self.records())
+        except SourceError:
+            return []  # busy or gone: the next poll asks again
+
+    def close(self) -> None:
+        return None
+
+    def _configs(self, connection: sqlite3.Connection) -> Iterator[Record]:
+        for run_id, name, config in connection.execute("SELECT run_id, run_name, config FROM configs ORDER BY id"):
+            if run_id not in self._configured:
+                self._configured.add(run_id)
+                values = _object(config)
+                if values:
+                    yield Record({"config": values}, run=self._run(run_id, name))
+
+    def _rows(self, connection: sqlite3.Connection) -> Iterator[Record]:
+        query = "SELECT id, run_id, run_name, timestamp, step, metrics FROM metrics WHERE id > ? ORDER BY id"
+        for row, run_id, name, timestamp, step, metrics in connection.execute(query, (self._last,)):
+            self._last = row
+            values = _object(metrics)
+            if values:
+                self.stats.records += 1
+                yield Record(values, step=step, time=_unix(timestamp), run=self._run(run_id, name))
+            else:
+                self.stats.refuse(row, "a record that is no JSON object")
+
+    def _run(self, run_id: str, name: str) -> str:
+        """The run's name, with the start of its id where another run has the same name."""
+        if run_id not in self._names:
+            self._names[run_id] = f"{name}-{run_id[:8]}" if name in self._names.values() else name
+        return self._names[run_id]
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)
+
+
+def _object(text: Any) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _unix(timestamp: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(str(timestamp)).timestamp()
+    except ValueError:
+        return None

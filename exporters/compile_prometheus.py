@@ -1,0 +1,194 @@
+"""A rule pack as Prometheus alerting rules, for Prometheus, Mimir's ruler or vmalert, with tests that prove them.
+
+`compile_engine` alerts on the state that engines beside the runs export, `compile_metrics` on the gauges alone (see
+`promql`). Both carry the labels of pushed alerts, so that Alertmanager sees one alert. Source: DESIGN section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from rltriage.exporters.delivery.message import alert_name
+from rltriage.exporters.jsonlines import test_command
+from rltriage.exporters.naming import Names, label_value, number, quoted
+from rltriage.exporters.promql import LINGER_SECONDS, NotExact, engine_expression, metric_expression, witness
+from rltriage.rules.model import Catalogue, Rule, RulePack
+
+STALLED_SECONDS = 1800
+_TICK = 15
+"""Seconds between samples in the generated tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A rule file, the `promtool test rules` file that proves it, and for each rule left out the reason."""
+
+    rules: str
+    tests: str
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def compile_engine(pack: RulePack, catalogue: Catalogue, rules_file: str = "rules.yml") -> Compiled:
+    """One alert for each rule, on the engine's state, and alerts on the exporter itself.
+
+    `rules_file` is the name under which the tests find the rules.
+    """
+    alerts = [_alert(rule, catalogue, engine_expression(rule)) for rule in pack.rules]
+    series: list[dict[str, str]] = []
+    expected: list[dict[str, Any]] = []
+    for rule, alert in zip(pack.rules, alerts, strict=True):
+        series += _engine_series(rule)
+        loud, brief = (_firing(rule, alert, run) for run in ("loud", "brief"))
+        for at, fires in ((0, []), (2 * _TICK, [loud, brief]), (2 * LINGER_SECONDS + 4 * _TICK, [])):
+            expected.append({"eval_time": f"{at}s", "alertname": alert["alert"], "exp_alerts": fires})
+    groups = [_group(pack.name, alerts), _group("exporter", _exporter_alerts())]
+    return Compiled(_document(groups), _tests(rules_file, series, expected))
+
+
+def compile_metrics(pack: RulePack, catalogue: Catalogue, rules_file: str = "rules.yml") -> Compiled:
+    """Alerts on the gauges, for metrics without an engine beside them; what would mean something else is left out."""
+    names = Names(catalogue.metrics)
+    alerts: list[dict[str, Any]] = []
+    series: dict[str, dict[str, str]] = {}
+    expected: list[dict[str, Any]] = []
+    left_out: dict[str, str] = {}
+    for rule in pack.rules:
+        try:
+            alert = _alert(rule, catalogue, metric_expression(rule, names), _identity(rule))
+        except NotExact as reason:
+            left_out[rule.id] = str(reason)
+            continue
+        alerts.append(alert)
+        runs = {f"{rule.id} {word}": witness(rule.when, holds) for word, holds in (("holds", True), ("not", False))}
+        loud, quiet = runs
+        if runs[loud] is None or runs[quiet] is None:
+            continue
+        for run, values in runs.items():
+            series |= {entry["series"]: entry for entry in _metric_series(run, values or {}, names)}
+        expected.append({"eval_time": f"{_TICK}s", "alertname": alert["alert"], "exp_alerts": [_firing(rule, alert, loud)]})
+    return Compiled(
+        _document([_group(f"{pack.name}-metrics", alerts)]), _tests(rules_file, series.values(), expected), left_out
+    )
+
+
+def _alert(rule: Rule, catalogue: Catalogue, expression: str, identity: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """One alerting rule. The engine's series carry the identity, with the severity in effect; metrics do not."""
+    severity = "{{ $labels.severity }}" if identity is None else rule.severity
+    fault = catalogue.faults.get(next(iter(rule.suspects), ""))
+    title = f"{fault.title} suspected" if fault is not None else rule.id
+    test = catalogue.first_tests.get(rule.first_test)
+    annotations = {
+        "summary": f"{severity}: {_literal(title)} in {{{{ $labels.run }}}}",
+        "description": _literal(rule.why),
+        "first_test": _literal(test.title) if test else "",
+        "first_test_command": test_command(_literal(test.command), "{{ $labels.run }}") if test else "",
+    }
+    labels = {"group": rule.group, **rule.labels, **(identity or {})}
+    return {
+        "alert": alert_name(rule.id),
+        "expr": expression,
+        "labels": {name: label_value(value) for name, value in labels.items() if value},
+        "annotations": {name: text for name, text in annotations.items() if text},
+    }
+
+
+def _identity(rule: Rule) -> dict[str, str]:
+    found = {
+        "rule": rule.id,
+        "severity": rule.severity,
+        "fault": next(iter(rule.suspects), ""),
+        "first_test": rule.first_test,
+    }
+    return {name: label_value(value) for name, value in found.items() if value}
+
+
+def _literal(text: str) -> str:
+    """Text that Prometheus' templates leave as it is."""
+    return text.replace("{{", "{{ `{{` }}")
+
+
+def _exporter_alerts() -> list[dict[str, Any]]:
+    stalled = f"time() - rltriage_last_row_timestamp_seconds > {STALLED_SECONDS}"
+    running = 'rltriage_run_state{state="running"} == 1'
+    rows = (
+        ("Down", 'up{job="rltriage"} == 0', "1m", "the exporter at {{ $labels.instance }} does not answer"),
+        ("RunStalled", f"({stalled}) and ignoring (state) ({running})", "", "{{ $labels.run }} has logged no row for long"),
+        ("RunCrashed", 'rltriage_run_state{state="crashed"} == 1', "", "{{ $labels.run }} has crashed"),
+        ("Failing", "increase(rltriage_exporter_failures_total[10m]) > 0", "", "the exporter could not handle some rows"),
+        (
+            "Dropping",
+            "increase(rltriage_exporter_dropped_total[10m]) > 0",
+            "",
+            "the exporter refuses series: {{ $labels.reason }}",
+        ),
+    )
+    found = []
+    for name, expression, hold, summary in rows:
+        alert = {"alert": f"RltriageExporter{name}".replace("ExporterRun", "Run"), "expr": expression}
+        found.append(
+            alert
+            | ({"for": hold} if hold else {})
+            | {"labels": {"severity": "warning"}, "annotations": {"summary": summary}}
+        )
+    return found
+
+
+def _engine_series(rule: Rule) -> list[dict[str, str]]:
+    """Three runs: one fires for a minute, one fired between two scrapes, one is explained by another alert all the time."""
+    fired, after = LINGER_SECONDS // _TICK, 16
+    times = " ".join(str(tick * _TICK) for tick in range(1, fired + 1))
+    values = {
+        "loud": (f"0 1x{fired - 1} 0x{after}", f"_ {times} {fired * _TICK}x{after}"),
+        "brief": (f"0x{after}", f"_ _ {_TICK + 7}x{after}"),
+        "consequence": (f"1x{after}", f"0+{_TICK}x{after}"),
+    }
+    found = []
+    for run, (firing, last) in values.items():
+        labels = _labels({"run": run, "instance": "host:1", "job": "rltriage", **_identity(rule)})
+        found.append({"series": f"rltriage_alert_firing{labels}", "values": firing})
+        found.append({"series": f"rltriage_alert_last_firing_timestamp_seconds{labels}", "values": last})
+    explained = _labels({"run": "consequence", "instance": "host:1", "job": "rltriage", "rule": rule.id})
+    return [*found, {"series": f"rltriage_alert_explained{explained}", "values": f"1x{after}"}]
+
+
+def _metric_series(run: str, values: Mapping[str, float], names: Names) -> Iterable[dict[str, str]]:
+    for metric, value in values.items():
+        place = names.find(metric)
+        if place is not None:
+            labels = _labels({"run": run, "instance": "host:1", "job": "rltriage", **dict(place[1])})
+            text = number(value).removeprefix("+")
+            yield {"series": f"{place[0].sample_name}{labels}", "values": " ".join([text] * 4)}
+
+
+def _firing(rule: Rule, alert: Mapping[str, Any], run: str) -> dict[str, Any]:
+    """What `promtool` must find: every label and annotation, with the templates filled in."""
+    filled = {"{{ $labels.run }}": run, "{{ $labels.severity }}": rule.severity, "{{ `{{` }}": "{{"}
+    annotations = dict(alert["annotations"])
+    for name, text in annotations.items():
+        for template, value in filled.items():
+            text = text.replace(template, value)
+        annotations[name] = text
+    return {"exp_labels": {"run": run, **_identity(rule), **alert["labels"]}, "exp_annotations": annotations}
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f"{name}={quoted(value)}" for name, value in labels.items()) + "}"
+
+
+def _group(name: str, alerts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"name": f"rltriage-{name}", "rules": alerts}
+
+
+def _document(groups: list[dict[str, Any]]) -> str:
+    head = "# Generated by `rltriage rules compile --to prometheus`: change the pack, not this file.\n"
+    return head + yaml.safe_dump({"groups": groups}, sort_keys=False, width=120, allow_unicode=True)
+
+
+def _tests(rules_file: str, series: Iterable[dict[str, str]], expected: list[dict[str, Any]]) -> str:
+    case = {"interval": f"{_TICK}s", "input_series": list(series), "alert_rule_test": expected}
+    found = {"rule_files": [rules_file], "evaluation_interval": f"{_TICK}s", "tests": [case]}
+    return yaml.safe_dump(found, sort_keys=False, width=120, allow_unicode=True)

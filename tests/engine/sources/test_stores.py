@@ -1,0 +1,96 @@
+"""Trackers' local stores."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rltriage.engine.feed import Feed
+from rltriage.engine.sources import open_source
+from rltriage.engine.sources.mlflow_store import MlflowStore
+from rltriage.rules.errors import SourceError
+
+# The tables of trackio 0.43, without its columns for uploads.
+TRACKIO = """
+CREATE TABLE metrics (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, timestamp TEXT NOT NULL,
+                      run_name TEXT NOT NULL, step INTEGER NOT NULL, metrics TEXT NOT NULL);
+CREATE TABLE configs (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, run_name TEXT NOT NULL,
+                      config TEXT NOT NULL, created_at TEXT NOT NULL, UNIQUE(run_id));
+"""
+WHEN = "2026-01-02T03:04:05+00:00"
+
+
+def add(connection: sqlite3.Connection, run_id: str, name: str, step: int, metrics: Any) -> None:
+    row = (run_id, WHEN, name, step, json.dumps(metrics).encode())
+    connection.execute("INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)", row)
+    connection.commit()
+
+
+def test_a_trackio_project(tmp_path: Path) -> None:
+    """Runs of one name are told apart, the configuration becomes facts, and a poll gives what is new."""
+    path = tmp_path / "project.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(TRACKIO)
+    config = json.dumps({"beta": 0.04, "num_iterations": 2})
+    connection.execute("INSERT INTO configs (run_id, run_name, config, created_at) VALUES ('a1', 'x', ?, '')", (config,))
+    for step in range(2):
+        add(connection, "a1", "x", step, {"reward": 0.5, "reward_std": 0.1, "kl": 0.1, "completion_length": 9})
+        add(connection, "b2", "x", step, {"reward": 0.25, "loss": 0.5})
+    add(connection, "b2", "x", 2, [1])
+    feed = Feed(open_source(str(path)), "project")
+    found = [(intake.run.id, row.step, row.metrics["reward"], row.time) for intake, row in feed.poll()]
+    assert found == [(run, step, reward, 1767323045.0) for step in range(2) for run, reward in (("x", 0.5), ("x-b2", 0.25))]
+    facts = feed.intakes["x"].run.facts
+    assert (facts["kl_coef"].value, facts["kl_coef"].provenance) == (0.04, "logged")
+    assert feed.intakes["x"].run.profile == "trl" and feed.source.stats.bad == 1
+    assert feed.poll() == []
+    add(connection, "a1", "x", 2, {"reward": 0.75})
+    assert [row.step for _, row in feed.poll()] == [2]
+    connection.close()
+
+
+def test_another_database_is_no_log(tmp_path: Path) -> None:
+    """An SQLite file of something else, and a broken one, are one clear error."""
+    connection = sqlite3.connect(tmp_path / "x.db")
+    connection.execute("CREATE TABLE people (name TEXT)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(SourceError, match="neither a Trackio project nor an MLflow store"):
+        open_source(str(tmp_path / "x.db"))
+    (tmp_path / "y.db").write_bytes(b"SQLite format 3\x00" + b"\xff" * 200)
+    with pytest.raises(SourceError, match="not readable as SQLite"):
+        open_source(str(tmp_path / "y.db"))
+
+
+def test_an_mlflow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs written by MLflow's own client come back with their steps, times and parameters; a poll gives what is new."""
+    mlflow = pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = (tmp_path / "store").as_uri()
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    run = client.create_run(client.create_experiment("e"), run_name="mine").info.run_id
+    client.log_param(run, "ppo_epochs", 2)
+    for step in range(2):
+        for name in ("actor/pg_loss", "actor/ppo_kl", "val-core/d/acc/mean_at_1"):
+            client.log_metric(run, name, step / 4, step=step, timestamp=1_700_000_000_000 + step)
+    feed = Feed(open_source(f"mlflow:{uri}"), "store")
+    rows = feed.poll()
+    assert [(intake.run.id, row.step, row.metrics["eval_pass"]) for intake, row in rows] == [
+        ("mine", 0, 0.0),
+        ("mine", 1, 0.25),
+    ]
+    assert rows[0][1].time == 1_700_000_000.0 and feed.intakes["mine"].run.facts["updates_per_batch"].value == 2
+    assert feed.poll() == []
+    client.log_metric(run, "actor/pg_loss", 9.0, step=2)
+    assert [row.metrics for _, row in feed.poll()] == [{"loss": 9.0}]
+
+
+def test_no_mlflow_store(tmp_path: Path) -> None:
+    """An address that is no store is one clear error."""
+    pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
+    with pytest.raises(SourceError, match="MLflow"):
+        list(MlflowStore("nonsense://x").records())

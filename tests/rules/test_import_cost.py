@@ -1,0 +1,31 @@
+"""Importing the rules is cheap: parsers are loaded with the first pack, and jsonschema never."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+import rltriage.rules, rltriage.rules.facts, rltriage.rules.templates, rltriage.rules.catalogue
+print(sorted({"yaml", "jsonschema", "torch"} & set(sys.modules)))
+try:
+    rltriage.rules.load_rules("/nowhere.yaml", catalogue=rltriage.rules.Catalogue({}, {}, {}))
+except rltriage.rules.RulePackError:
+    pass
+print(sorted({"jsonschema", "torch"} & set(sys.modules)))
+"""
+
+
+def test_neither_import_nor_loading_pulls_what_it_does_not_need() -> None:
+    """`import rltriage.rules` loads no YAML parser; loading a pack needs no jsonschema."""
+    done = subprocess.run([sys.executable, "-P", "-c", SCRIPT], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "[]"]
+
+
+def test_every_public_name_resolves() -> None:
+    """What `rltriage.rules` promises, it has; other names are attribute errors."""
+    import rltriage.rules as rules
+
+    assert all(getattr(rules, name) is not None for name in rules.__all__)
+    assert not hasattr(rules, "nothing")

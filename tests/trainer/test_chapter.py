@@ -1,0 +1,29 @@
+"""The generated chapter page: not stale, and its arithmetic."""
+
+import pytest
+
+from rltriage.trainer.chapter import ends, parse_seeds, quantiles, reruns
+
+
+def test_a_pair_is_the_mean_of_four_rows_at_each_end():
+    """Rows without the metric do not count."""
+    rows = [{"x": float(i)} for i in range(10)] + [{}]
+    assert ends(rows, "x") == (1.5, 8.0)
+
+
+def test_the_range_of_a_metric():
+    """Step 0, last, minimum, median, maximum."""
+    assert quantiles([{"x": 3.0}, {"x": 1.0}, {}, {"x": 2.0}], "x") == (3.0, 2.0, 1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0-2", [0, 1, 2]), ("4", [4]), ("1,3", [1, 3])])
+def test_seeds_are_a_range_or_a_list(text, seeds):
+    """Both ends belong to the range."""
+    assert parse_seeds(text) == seeds
+
+
+def test_reruns_part_as_in_the_chapter():
+    """Same seed: identical. Tiny noise: the same samples. Another seed: other samples (section 18.8)."""
+    found = reruns(steps=2)
+    assert found.identical and found.rewards_equal_noise == 2 and 0 < found.grad_norm_noise < 1e-3
+    assert found.grad_norm_seed > 10 * found.grad_norm_noise

@@ -1,0 +1,29 @@
+"""Runs in parallel processes."""
+
+import pytest
+
+from rltriage.rules.errors import RltriageError
+from rltriage.trainer import train
+from rltriage.trainer.parallel import Job, run_jobs
+
+
+def test_parallel_runs_give_the_rows_of_single_ones():
+    """Streaming changes nothing: same metrics per seed, in order, one end mark each, dated by the wall clock."""
+    jobs = [Job(seed=seed, steps=1, checks=False) for seed in (0, 1)]
+    rows, ended = {0: [], 1: []}, []
+    for index, row in run_jobs(jobs, processes=2):
+        if row is None:
+            ended.append(index)
+        else:
+            rows[index].append(row)
+    assert sorted(ended) == [0, 1]
+    for job, got in zip(jobs, rows.values(), strict=True):
+        expected = train(steps=1, seed=job.seed, checks=False)
+        assert [r.metrics for r in got] == [r.metrics for r in expected]
+        assert all(r.time is not None for r in got)
+
+
+def test_an_error_of_a_run_reaches_the_caller():
+    """A run that cannot start must not leave the caller waiting."""
+    with pytest.raises(RltriageError, match="cannot inject the fault"):
+        list(run_jobs([Job(fault="no_such_fault")], processes=1))

@@ -1,0 +1,245 @@
+"""Rerun the chapter: `python -m rltriage.trainer.chapter [--seeds 0-4] [--processes 2] [--out docs]`.
+
+Repeats every run of sections 18.2 to 18.8 with our trainer and writes `chapter.md` (a table of the chapter's numbers beside
+ours, the check matrix, the measurement on rare tokens, the three reruns) and the three figures. Needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+
+from rltriage.engine.rows import Row
+from rltriage.trainer.chapter_data import RUNS
+from rltriage.trainer.parallel import run_jobs
+
+Metrics = Mapping[str, float]
+History = Sequence[Metrics]  # one run's rows
+SOURCES = (
+    *("config", "faults", "gym", "metrics", "policy", "sampling", "losses", "loop", "plain", "invariants", "probe"),
+    *("chapter", "chapter_data", "chapter_figures", "chapter_page"),
+)
+
+
+def sources_hash() -> str:
+    """SHA-256 of everything that the results depend on, so that a test can tell when `docs/chapter.md` is stale."""
+    folder, digest = Path(__file__).parent, hashlib.sha256()
+    for name in (*sorted(f"{stem}.py" for stem in SOURCES), "base.safetensors"):
+        digest.update(name.encode() + b"\0" + (folder / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def ends(rows: History, key: str) -> tuple[float, float]:
+    """Mean of a metric over the first four rows and over the last four; NaN where it never occurs."""
+    parts = ([row[key] for row in part if key in row] for part in (rows[:4], rows[-4:]))
+    first, last = (fmean(part) if part else float("nan") for part in parts)
+    return first, last
+
+
+@dataclass(frozen=True, slots=True)
+class Rare:
+    """Tokens that the update should reinforce, rare or common under the sampler, and what the clip does to them."""
+
+    tokens: int
+    mean_ratio: float
+    clipped: float
+
+
+def rare_tokens(sampler_temperature: float, seeds: Iterable[int]) -> tuple[Rare, Rare]:
+    """Section 18.3: pi / mu on positive-advantage tokens of batches sampled too cold, before any update.
+
+    Rare tokens had a sampler probability below .5; clipped ones start above 1.2. Pooled over `seeds`.
+    """
+    import torch
+
+    from rltriage.trainer.gym import make_tasks
+    from rltriage.trainer.loop import prepare, trainer_logps
+    from rltriage.trainer.policy import load_base
+    from rltriage.trainer.probe import CHECKED
+    from rltriage.trainer.sampling import sample_groups
+
+    policy, ratios, rare = load_base(), [], []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        tasks = make_tasks("train")[: CHECKED.tasks_per_step]
+        batch = sample_groups(policy, tasks, replace(CHECKED, temperature=sampler_temperature), generator)
+        positive = (prepare(policy, batch, CHECKED).advantages > 0)[:, None] & (batch.mask > 0)
+        ratios.append((trainer_logps(policy, batch.ids, CHECKED) - batch.sample_logp).exp()[positive])
+        rare.append(batch.sample_logp.exp()[positive] < 0.5)
+    ratio, is_rare = torch.cat(ratios), torch.cat(rare)
+    picked = (ratio[is_rare], ratio[~is_rare])
+    first, second = (Rare(len(r), r.mean().item(), (r > 1.2).float().mean().item()) for r in picked)
+    return first, second
+
+
+@dataclass(frozen=True, slots=True)
+class Reruns:
+    """Section 18.8: how far three kinds of rerun move the first six steps."""
+
+    identical: bool
+    rewards_equal_noise: int
+    grad_norm_noise: float
+    rewards_equal_seed: int
+    grad_norm_seed: float
+
+
+def reruns(steps: int = 6) -> Reruns:
+    """Same seed, weights times (1 + 1e-5 noise), another seed: each compared with seed 0."""
+    import torch
+
+    from rltriage.trainer.loop import train
+    from rltriage.trainer.policy import Policy, load_base
+
+    def metrics(seed: int = 0, policy: Policy | None = None, evaluate: bool = False) -> list[Metrics]:
+        tasks = None if evaluate else ()
+        return [row.metrics for row in train(steps=steps, seed=seed, policy=policy, checks=False, eval_tasks=tasks)]
+
+    nudged = load_base()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in nudged.parameters():
+            p.mul_(1 + 1e-5 * torch.randn(p.shape, generator=generator))
+    first, again, noisy, other = metrics(evaluate=True), metrics(), metrics(policy=nudged), metrics(seed=1)
+
+    def compared(rows: list[Metrics]) -> tuple[int, float]:
+        pairs = list(zip(first, rows, strict=True))
+        return sum(a["reward"] == b["reward"] for a, b in pairs), max(
+            abs(a["grad_norm"] - b["grad_norm"]) for a, b in pairs
+        )
+
+    same = all(a[key] == b[key] for a, b in zip(first, again, strict=True) for key in ("reward", "length", "grad_norm"))
+    return Reruns(same, *compared(noisy), *compared(other))
+
+
+def equals_plain(steps: int = 5) -> bool:
+    """Section 18.2: parameters and shared statistics of the instrumented and the plain trainer are the same bits."""
+    import torch
+
+    from rltriage.trainer.config import TrainConfig
+    from rltriage.trainer.loop import train
+    from rltriage.trainer.plain import train_plain
+    from rltriage.trainer.policy import load_base
+
+    plain = load_base()
+    logged = copy.deepcopy(plain)
+    expected = train_plain(plain, TrainConfig(), steps=steps)
+    rows = train(steps=steps, policy=logged, checks=False)
+    parameters = zip(plain.parameters(), logged.parameters(), strict=True)
+    return all(torch.equal(p, q) for p, q in parameters) and all(
+        row.metrics[key] == stats[key] for row, stats in zip(rows, expected, strict=True) for key in stats
+    )
+
+
+def run_all(seeds: Sequence[int], processes: int, tell: Callable[[str], None]) -> dict[str, list[History]]:
+    """Every run of `RUNS` with every seed, in parallel; histories by run, in order of the seeds."""
+    jobs = [(run.name, replace(run.job, seed=seed, checks=False)) for seed in seeds for run in RUNS]
+    rows: list[list[Row]] = [[] for _ in jobs]
+    done = 0
+    for index, row in run_jobs([job for _, job in jobs], processes):
+        if row is not None:
+            rows[index].append(row)
+            continue
+        done += 1
+        tell(f"{done}/{len(jobs)} runs: {jobs[index][0]}, seed {jobs[index][1].seed}")
+    found: dict[str, list[History]] = {}
+    for (name, _), history in zip(jobs, rows, strict=True):
+        found.setdefault(name, []).append([row.metrics for row in history])
+    return found
+
+
+def matrix() -> dict[str, list[tuple[float | None, bool | None]]]:
+    """Value and verdict of the eleven checks for the healthy trainer and every code fault of the chapter."""
+    from rltriage.trainer.chapter_data import MATRIX
+    from rltriage.trainer.invariants import run_checks
+    from rltriage.trainer.probe import reference_probe
+
+    found = {}
+    for name in MATRIX:
+        results = run_checks(reference_probe(None if name == "healthy" else name))
+        found[name] = [(r.value, r.passed) for r in results]
+    return found
+
+
+def summary(histories: Sequence[History], pick: Callable[[History], float]) -> tuple[float, float, float]:
+    """Mean, minimum and maximum over seeds."""
+    values = [pick(rows) for rows in histories]
+    return fmean(values), min(values), max(values)
+
+
+def quantiles(rows: History, key: str) -> tuple[float, float, float, float, float]:
+    """Step 0, last, minimum, median and maximum of a metric over a run."""
+    values = [row[key] for row in rows if key in row]
+    return values[0], values[-1], min(values), median(values), max(values)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`0-4` or `1,3` to a list."""
+    first, _, last = text.partition("-")
+    return list(range(int(first), int(last) + 1)) if last else [int(part) for part in text.split(",")]
+
+
+def histories(options: argparse.Namespace, tell: Callable[[str], None]) -> dict[str, list[History]]:
+    """The runs, from `--reuse` if it holds those of these sources and seeds, else made and stored there."""
+    key = {"sources": sources_hash(), "seeds": options.seeds}
+    if options.reuse and options.reuse.exists():
+        stored = json.loads(options.reuse.read_text())
+        if stored["key"] == key:
+            tell(f"reusing {options.reuse}")
+            runs: dict[str, list[History]] = stored["runs"]
+            return runs
+    found = run_all(options.seeds, options.processes, tell)
+    if options.reuse:
+        options.reuse.parent.mkdir(parents=True, exist_ok=True)
+        options.reuse.write_text(json.dumps({"key": key, "runs": found}))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run everything and write the page and its figures."""
+    from rltriage.trainer.chapter_figures import draw_all
+    from rltriage.trainer.chapter_page import Results, page
+
+    parser = argparse.ArgumentParser(description="Rerun the chapter's experiments and write docs/chapter.md.")
+    parser.add_argument("--seeds", type=parse_seeds, default=parse_seeds("0-4"), help="0-4 or 0,3 (default 0-4)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--reuse", type=Path, help="store the rows here and use them again while the sources are the same")
+    options = parser.parse_args(arguments)
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    import torch
+
+    torch.set_num_threads(1)
+    runs = histories(options, tell)
+    tell("checks, reruns, rare tokens")
+    results = Results(
+        runs=runs,
+        seeds=options.seeds,
+        matrix=matrix(),
+        reruns=reruns(),
+        rare={seeds: rare_tokens(0.7, seeds) for seeds in ((1,), tuple(range(1, 21)))},
+        equals_plain=equals_plain(),
+        sources=sources_hash(),
+    )
+    tell(json.dumps(asdict(results.reruns)))
+    (options.out / "images").mkdir(parents=True, exist_ok=True)
+    draw_all(results, options.out / "images")
+    file = options.out / "chapter.md"
+    partial = file.with_suffix(".partial")
+    partial.write_text(page(results))
+    os.replace(partial, file)
+    print(f"wrote {file}")
+
+
+if __name__ == "__main__":
+    main()
