@@ -62,7 +62,7 @@ class Journal:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Journal:
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self.server = _Server(("127.0.0.1", 0), _Handler)
         self.server.daemon_threads, self.server.block_on_close = True, False
         self.server.journal = self  # type: ignore[attr-defined]
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
@@ -74,12 +74,21 @@ class Journal:
         self.server.server_close()
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that breaks off is what a kill looks like from here."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
         journal: Journal = self.server.journal  # type: ignore[attr-defined]
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        if len(data) < int(self.headers["Content-Length"]):
+            self.close_connection = True  # the sender was killed in the middle
+            return
+        body = json.loads(data)
         weather = journal.weather()
         journal.attempts += 1
         if weather in ("refuse", "hang"):
@@ -110,7 +119,7 @@ class Result:
     kills: int
     attempts: int
     lost: list[tuple[str, str]]
-    repeated: list[tuple[str, str]]
+    repeated: list[tuple[str, str, str]]
     excused: list[tuple[str, str]]
     disordered: list[str]
     not_in_alertmanager: list[str]
@@ -286,13 +295,19 @@ def _judge(
 ) -> Result:
     told = _told(hook)
     first: dict[tuple[str, str], float] = {}
-    repeated, excused = [], []
+    repeated: list[tuple[str, str, str]] = []
+    excused: list[tuple[str, str]] = []
     for at, _, key in told:
         if key not in first:
             first[key] = at
             continue
-        in_window = any(first[key] <= kill <= first[key] + WINDOW and kill <= at for kill in killed)
-        (excused if in_window else repeated).append(key)
+        gaps = [kill - first[key] for kill in killed if first[key] <= kill <= at]
+        if gaps and gaps[0] <= WINDOW:
+            excused.append(key)
+        else:
+            repeated.append(
+                (*key, f"{at - first[key]:.2f} s later, kills after {', '.join(f'{gap:.2f} s' for gap in gaps)}")
+            )
     keys = [key for keys in wanted.values() for key in keys]
     disordered = []
     for run_id, order in wanted.items():
@@ -317,6 +332,8 @@ def main() -> None:
         result = run(options.kills, options.seed, Path(folder))
         if not result.ok:
             sys.stderr.write((Path(folder) / "service.log").read_text()[-4000:])
+    for alert, state, when in result.repeated:
+        print(f"repeated: {alert} {state} {when}")
     print(
         f"{result.kills} kills in {result.seconds:.0f} s: {result.expected} notifications due, "
         f"{result.told_between_kills} told before the last start, {len(result.lost)} lost, "
