@@ -10,7 +10,16 @@ from rltriage.engine.facts import config_value, fixed, infer, merge, resolve
 from rltriage.engine.rows import Fact, Record, Row, Run
 from rltriage.engine.sources.base import flatten, to_float, to_step
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.profiles import THRESHOLD, MetricSource, Profile, is_pattern, load_profile, load_profiles, match
+from rltriage.rules.profiles import (
+    METRICS,
+    THRESHOLD,
+    MetricSource,
+    Profile,
+    is_pattern,
+    load_profile,
+    load_profiles,
+    match,
+)
 
 STEP_KEYS = (
     "step",
@@ -25,6 +34,7 @@ STEP_KEYS = (
 TIME_KEYS = ("time", "timestamp", "_timestamp", "wall_time")
 _SUMMARY = frozenset(("train_runtime", "train_samples_per_second", "train_steps_per_second"))
 _CONFIGS = ("config", "args", "hparams", "hyperparameters")
+COARSE_PLACES = 5
 MAX_UNMAPPED = 10_000
 _UNDECIDED = 5
 _MISSING = object()
@@ -80,6 +90,7 @@ class Intake:
         self._held: list[Record] = []
         self._logged: dict[str, Fact] = {}
         self._inferred: dict[str, Fact] = {}
+        self._learnt = False
         self._decimals: dict[str, int | None] = {}
         self._nulls_are_nan = False
         self._recent: dict[str, float] = {}
@@ -122,6 +133,9 @@ class Intake:
             values = self._flat(values)
             plan = self._plans.get(tuple(values)) or self._plan(values)
             metrics = self._metrics(plan, values) or {}
+        if self._learnt:
+            self._learnt = False
+            self._refresh()
         if plan.config and self.rows_seen == 0 and self._config_record(values):
             return self._skip("config record")
         if plan.summary:
@@ -137,11 +151,6 @@ class Intake:
             return self._skip("forward-filled copy")
         self.rows_seen += 1
         return Row(step, metrics, self._time(record, plan, values))
-
-    @property
-    def resolution(self) -> dict[str, float]:
-        """Smallest step between values, per metric, where every value so far was text with the same 2 to 8 decimals."""
-        return {name: 10.0**-places for name, places in self._decimals.items() if places is not None and 1 < places < 9}
 
     def _flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """A nested record, flat; a configuration that a logger repeats in every record (RLlib) is facts, not metrics."""
@@ -209,20 +218,30 @@ class Intake:
         """A value that is no float: integers, text (whose decimals are noted), null, foreign scalars."""
         if type(value) is str:
             number = to_float(value)
-            if number is not None:
-                self._note_decimals(name, value)
+            if number is None or (name == "lr" and number == 0 and "0.00" in value):
+                return None  # a learning rate that was rounded to 0.000 says nothing
+            self._note_decimals(name, value)
             return number
         if value is None:
             return math.nan if name in self._recent else None
         return to_float(value)
 
     def _note_decimals(self, name: str, text: str) -> None:
-        known = self._decimals.get(name, _MISSING)
-        if known is None:
+        """Text that always has the same few decimals is rounded to them: a fact, because 0.000 is then no exact 0."""
+        before = self._decimals.get(name, _MISSING)
+        if before is None or name not in METRICS:
             return
         whole, dot, decimals = text.strip().partition(".")
-        places = len(decimals) if dot and decimals.isdigit() and whole.lstrip("-").isdigit() else None
-        self._decimals[name] = places if known is _MISSING or known == places else None
+        places = len(decimals) if dot and decimals.isdigit() and whole.lstrip("-").isdigit() else 0
+        if before is _MISSING:
+            self._decimals[name] = places if 1 < places <= COARSE_PLACES else None
+            return
+        same = places == before
+        fact = f"resolution.{name}"
+        if not same or fact not in self._inferred:
+            self._inferred[fact] = Fact(10.0**-places if same else 0.0, "inferred", "the decimals of its text")
+            self._learnt = True
+        self._decimals[name] = places if same else None
 
     def _log_facts(self, plan: Plan, values: Mapping[str, Any]) -> None:
         changed = False
