@@ -25,6 +25,7 @@ STEP_KEYS = (
 TIME_KEYS = ("time", "timestamp", "_timestamp", "wall_time")
 _SUMMARY = frozenset(("train_runtime", "train_samples_per_second", "train_steps_per_second"))
 _CONFIGS = ("config", "args", "hparams", "hyperparameters")
+MAX_UNMAPPED = 10_000
 _UNDECIDED = 5
 _MISSING = object()
 
@@ -272,6 +273,8 @@ class Intake:
 
     def _plan(self, values: Mapping[str, Any]) -> Plan:
         assert self.profile is not None
+        if not all(isinstance(key, str) for key in values):
+            return Plan(None, None, (), (), (), (), summary=False, config=False)
         plan = _Planner(self.profile, values, self._all_config).plan()
         for key, name, _ in plan.entries:
             if key not in plan.unmapped:
@@ -281,7 +284,8 @@ class Intake:
         if "has_critic" not in self.run.facts and (proven := infer([entry[1] for entry in plan.entries])):
             self._inferred.update(proven)
             self._refresh()
-        self.unmapped += [key for key in plan.unmapped if key not in self.unmapped]
+        if len(self.unmapped) < MAX_UNMAPPED:
+            self.unmapped += [key for key in plan.unmapped if key not in self.unmapped]
         if len(self._plans) < 1000:
             self._plans[tuple(values)] = plan
         return plan

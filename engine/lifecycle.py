@@ -8,6 +8,7 @@ from typing import Literal
 from rltriage.engine.history import History
 from rltriage.rules.conditions.base import Check, Condition
 from rltriage.rules.model import Rule
+from rltriage.rules.templates import BUILT_IN, fields
 
 Status = Literal["inactive", "pending", "firing", "flapping"]
 Event = Literal["firing", "resolved", "flapping"]
@@ -41,6 +42,7 @@ class RuleState:
         "since_step",
         "skipped",
         "status",
+        "veto",
         "vetoes",
     )
 
@@ -48,6 +50,7 @@ class RuleState:
         self.rule = rule
         self.reads, self.vetoes, self.every_row = _reads(rule.when, rule.unless, rule.clear_when)
         self.check: Check | None = None
+        self.veto: Check | None = None
         self.declared = False
         self.clear: Check | None = None
         self.skipped = ""
@@ -67,9 +70,12 @@ class RuleState:
         self.before = (0, 0)
 
     def declare(self, history: History) -> None:
-        """Ask a new segment for what the rule reads, so that it is kept from the first row on."""
+        """Ask a new segment for what the rule and its summary read, so that it is kept from the first row on."""
         self.compile(history)
-        self.check = self.clear = None
+        for name in fields(self.rule.summary):
+            if not name.startswith("config.") and name not in BUILT_IN:
+                history.last(name)
+        self.check = self.veto = self.clear = None
         self.declared = True
 
     def compile(self, history: History) -> None:
@@ -77,8 +83,7 @@ class RuleState:
         rule = self.rule
         history.owner = rule.id
         check = history.check(rule.when)
-        if rule.unless is not None:
-            check = _unless(check, history.check(rule.unless))
+        self.veto = None if rule.unless is None else history.check(rule.unless)
         self.check = self._after(check, history) if rule.after else check
         if rule.clear_when is not None:
             history.private = rule.id
@@ -105,8 +110,11 @@ class RuleState:
         return self.status in ("firing", "flapping")
 
     def advance(self, holds: bool | None, row: int, step: int) -> Event | None:
-        """Take the verdict of one observation; a second one of the same row replaces the first. Unknown freezes."""
-        if holds is None:
+        """Take the verdict of one observation; a second one of the same row replaces the first.
+
+        Unknown freezes, and so does a veto that is known to hold: it neither fires nor resolves.
+        """
+        if holds is None or (holds and self.veto is not None and self.veto()):
             return None
         if self.row == row:
             self.held, self.quiet = self.before
@@ -163,13 +171,3 @@ def _reads(
     """The metrics of `when`, those of the other two, and whether every row is judged; the same objects for every run."""
     other = [part.metrics() for part in (unless, clear_when) if part is not None]
     return when.metrics(), frozenset().union(*other), when.every_row
-
-
-def _unless(when: Check, veto: Check) -> Check:
-    """A veto that is known to hold makes the verdict unknown: it neither fires nor resolves."""
-
-    def vetoed(when: Check = when, veto: Check = veto) -> bool | None:
-        holds = when()
-        return None if holds and veto() else holds
-
-    return vetoed

@@ -48,8 +48,8 @@ def window(series: Series, size: int, function: WindowFunction, minimum: int, sk
     """A function of the last `size` observations before the newest `skip`; None below `minimum` of them."""
     if size == 1 and not skip:
         return last(series)
-    if function is median and size % 2 and minimum == size and not skip:
-        return _OddMedian(series, size).read
+    if function is median:
+        return _Median(series, size, minimum, skip).read
     return _Window(series, size, function, minimum, skip).read
 
 
@@ -75,23 +75,28 @@ class _Cached:
         raise NotImplementedError
 
 
-class _OddMedian(_Cached):
-    """The commonest window without a call in between."""
+class _Median(_Cached):
+    """The commonest function of a window, without a call in between."""
 
-    __slots__ = ("half", "size")
+    __slots__ = ("minimum", "size", "skip")
 
-    def __init__(self, series: Series, size: int) -> None:
+    def __init__(self, series: Series, size: int, minimum: int, skip: int) -> None:
         super().__init__(series)
-        self.size = size
-        self.half = size // 2
+        self.size, self.minimum, self.skip = size, minimum, skip
 
     def read(self) -> float | None:
         """The value at this row."""
         series = self.series
         if series.version != self.version:
             self.version = series.version
-            values = sorted(series.values[-self.size :])
-            self.cached = values[self.half] if len(values) == self.size else None
+            values = series.values
+            seen = len(values) - self.skip
+            if seen < self.minimum:
+                self.cached = None
+                return None
+            ordered = sorted(values[max(0, seen - self.size) : seen])
+            half = len(ordered) >> 1
+            self.cached = ordered[half] if len(ordered) & 1 else 0.5 * (ordered[half - 1] + ordered[half])
         return self.cached
 
 

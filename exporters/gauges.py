@@ -15,7 +15,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 
 from rltriage.engine.report import StepReport
 from rltriage.engine.rows import Row, Run
@@ -198,6 +197,8 @@ class Gauges:
 
 @functools.cache
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("rltriage")
     except PackageNotFoundError:

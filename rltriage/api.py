@@ -139,13 +139,16 @@ class Watch:
 
     def declare(self, config: Mapping[str, Any], profile: str | None = None) -> None:
         """Config facts that the training script or a hook knows; those given to `watch` win. Only before the first row."""
-        with self._lock:
-            if self._intake is not None:
-                self._failed("config facts were declared after the first row, too late to be used")
-                return
-            self._config = {**config, **self._config}
-            if profile is not None and self._profile == "auto":
-                self._profile = profile
+        try:
+            with self._lock:
+                if self._intake is not None:
+                    self._failed("config facts were declared after the first row, too late to be used")
+                    return
+                self._config = {**config, **self._config}
+                if profile is not None and self._profile == "auto":
+                    self._profile = profile
+        except Exception:
+            self._failed("config facts could not be read")
 
     def log(self, step: int | None, metrics: Mapping[str, Any], time: float | None = None) -> StepReport:
         """One step's metrics, under canonical names or the framework's own; returns what they changed.

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 CASES = ROOT / "tests" / "data" / "cases"
@@ -35,6 +36,29 @@ def test_case(name):
     module, loaded = bench()
     found = module.judge_case(CASES / f"{name}.yaml", loaded)
     assert found.right, f"expected {found.expected}, found {found.found}"
+
+
+HEADS = {
+    "B06_format_zero_by_truncation": 15,
+    "B25_mismatch_climb": 20,
+    "B44_gradnorm_nan": 29,
+    "B54_resume_spike": 29,
+    "B56_staleness_unclipped_is": 15,
+    "B93_entropy_explosion": 50,
+    "B96_length_explosion": 55,
+    "B98_gradnorm_entropy_spike": 80,
+}
+"""Rows before the fault began, by the report's own account."""
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_healthy_head_of_a_fault_case_is_silent(name, tmp_path):
+    """What is named later is not named before there is anything to see."""
+    _, loaded = bench()
+    head = tmp_path / f"{name}.jsonl"
+    head.write_text("\n".join((CASES / f"{name}.jsonl").read_text().splitlines()[: HEADS[name]]))
+    config = yaml.safe_load((CASES / f"{name}.yaml").read_text())["config"]
+    assert loaded.replay(head, config).loud() == []
 
 
 def test_unknown_names_raise_nothing(tmp_path):

@@ -83,8 +83,8 @@ def _sample(path: str) -> tuple[bytes, bool]:
         with open(path, "rb") as file:
             sample = file.read(SAMPLE)
             return sample, not file.read(1)
-    except OSError as error:
-        reason = "no such file or directory" if isinstance(error, FileNotFoundError) else error.strerror
+    except (OSError, ValueError) as error:
+        reason = "no such file or directory" if isinstance(error, FileNotFoundError) else str(error)
         raise SourceError(f"{path}: {reason}") from None
 
 

@@ -36,8 +36,8 @@ class Console:
                 found += self._feed(number, part)
         return found
 
-    def flush(self) -> Iterable[Record]:
-        return [record for format in self._formats for record in format.flush()]
+    def flush(self, ended: bool) -> Iterable[Record]:
+        return [record for format in self._formats for record in format.flush(ended)]
 
     def reset(self) -> None:
         for format in self._formats:

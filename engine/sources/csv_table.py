@@ -49,7 +49,7 @@ class CsvLines:
             return ()
         return self._records(cells)
 
-    def flush(self) -> Iterable[Record]:
+    def flush(self, ended: bool) -> Iterable[Record]:
         return ()
 
     def reset(self) -> None:

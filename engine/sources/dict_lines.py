@@ -69,7 +69,7 @@ class DictLines:
         axis = _AXIS.search(line[: start.start()])
         return (Record(values, step=to_step(axis.group(1)) if axis else None),)
 
-    def flush(self) -> Iterable[Record]:
+    def flush(self, ended: bool) -> Iterable[Record]:
         return ()
 
     def reset(self) -> None:

@@ -32,7 +32,7 @@ class JsonLines:
             return _NOTHING
         return (unwrap(value),) if value else _NOTHING
 
-    def flush(self) -> Iterable[Record]:
+    def flush(self, ended: bool) -> Iterable[Record]:
         return _NOTHING
 
     def reset(self) -> None:

@@ -51,7 +51,7 @@ class KeyValueLines:
         has_step = any(_STEP.match(name) for name in values)
         return (Record(joined, step=None if has_step else _fraction(line)),)
 
-    def flush(self) -> Iterable[Record]:
+    def flush(self, ended: bool) -> Iterable[Record]:
         return ()
 
     def reset(self) -> None:

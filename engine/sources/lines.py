@@ -11,11 +11,13 @@ from rltriage.engine.sources.tail import Tail
 
 
 class LineFormat(Protocol):
-    """Turns lines into records. `feed` gives None for a line that is none of its own, and may hold one back; `flush` gives
-    what was held, `reset` forgets it."""
+    """Turns lines into records. `feed` gives None for a line that is none of its own, and may hold one back.
+
+    `flush` gives what is held and may be whole, and with `ended` also what can no longer become whole; `reset` forgets it.
+    """
 
     def feed(self, number: int, line: str) -> Iterable[Record] | None: ...
-    def flush(self) -> Iterable[Record]: ...
+    def flush(self, ended: bool) -> Iterable[Record]: ...
     def reset(self) -> None: ...
 
 
@@ -45,12 +47,12 @@ class LineSource:
         yield from self._new()
         for number, line in self._tail.unfinished():
             yield from self._count(self._format.feed(number, line) or ())
-        yield from self._count(self._format.flush())
+        yield from self._count(self._format.flush(True))
 
     def poll(self) -> list[Record]:
         """What is new; a row that a format held back comes once nothing follows it."""
         new = list(self._new())
-        return new or list(self._count(self._format.flush()))
+        return new or list(self._count(self._format.flush(False)))
 
     def close(self) -> None:
         self._tail.close()
@@ -61,7 +63,7 @@ class LineSource:
         for number, line in self._tail.lines():
             if self._tail.generation != self._generation:
                 self._generation = self._tail.generation
-                yield from self._count(self._format.flush())
+                yield from self._count(self._format.flush(True))
                 self._format.reset()
             for record in feed(number, line) or ():
                 stats.records += 1

@@ -26,11 +26,13 @@ class TableLines:
         if row is not None and not _RULE.match(text):
             return self._row(row.group(1), row.group(2))
         if self._values and (_RULE.match(text) or text.strip()):
-            found = self.flush()
+            found = self.flush(True)
             return found if found else None
         return None
 
-    def flush(self) -> Iterable[Record]:
+    def flush(self, ended: bool) -> Iterable[Record]:
+        if not ended:
+            return ()  # a table ends with a rule, so one without it is still being written
         values, self._values, self._section = self._values, {}, ""
         return (Record(dict(values)),) if len(values) > 1 else ()
 

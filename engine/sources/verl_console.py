@@ -25,16 +25,16 @@ class VerlConsole:
     def feed(self, number: int, line: str) -> Iterable[Record] | None:
         start = _START.search(line)
         if start is not None:
-            done = list(self.flush())
+            done = list(self.flush(True))
             self._pending = line[start.start() :].strip("\n")
             self._number = number
             return done
         if self._pending and (_GOES_ON.match(line) or not _WHOLE.search(self._pending)) and len(line) < 10_000:
             self._pending = _join(self._pending, line)
             return ()
-        return self.flush() or None
+        return self.flush(True) or None
 
-    def flush(self) -> Iterable[Record]:
+    def flush(self, ended: bool) -> Iterable[Record]:
         text, self._pending = self._pending, ""
         if not text:
             return ()

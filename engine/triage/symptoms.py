@@ -36,7 +36,7 @@ def symptom(rule: Rule) -> Symptom | None:
     metric = _leading_metric(leaf)
     if metric is not None:
         return Symptom(metric, _direction(leaf))
-    names = sorted(rule.when.metrics())
+    names = sorted(rule.when.metrics()) or list(leaf.patterns() if hasattr(leaf, "patterns") else ())
     return Symptom(names[0], None) if names else None
 
 

@@ -198,6 +198,9 @@ class Condition(Protocol):
 
     kind: ClassVar[str]
 
+    def __hash__(self) -> int:
+        """Equal conditions share their checks and states."""
+
     def metrics(self) -> frozenset[str]:
         """The metrics that the condition reads."""
 

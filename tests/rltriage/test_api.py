@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -267,9 +268,10 @@ def test_facts_of_a_hook_do_not_replace_the_users(opened: Any, tmp_path: Path) -
     run.declare({"kl_coef": 0.1, "temperature": 0.7}, profile="generic")
     run.log(1, _healthy(1))
     run.declare({"lr": 1.0})
+    run.declare(None)
     config = json.loads((tmp_path / "r" / "run.json").read_text())["config"]
     assert config == {"kl_coef": 0.5, "temperature": 0.7}
-    assert run.errors == 1
+    assert run.errors == 2
 
 
 def test_rows_after_the_end_are_ignored(opened: Any, tmp_path: Path) -> None:
@@ -312,6 +314,53 @@ def test_a_forked_child_does_not_write_into_the_run(opened: Any, tmp_path: Path)
     os.waitpid(child, 0)
     run.log(3, _healthy(3))
     assert [row["step"] for row in _lines(tmp_path / "r" / "rows.jsonl")] == [1, 3]
+
+
+def test_verl_is_watched_on_its_driver_whatever_the_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl's `Tracking` lives in one Ray actor, on a node whose launcher may have numbered it 3."""
+
+    class Tracking:
+        supported_backend: Any = ["console"]  # noqa: RUF012 (as verl has it)
+
+        def __init__(self, project_name: str, experiment_name: str, default_backend: Any, config: Any = None) -> None:
+            self.logger: dict[str, Any] = {}
+
+        def finish(self) -> None:
+            pass
+
+    monkeypatch.setitem(sys.modules, "verl", ModuleType("verl"))
+    monkeypatch.setitem(sys.modules, "verl.utils", ModuleType("verl.utils"))
+    tracking = ModuleType("verl.utils.tracking")
+    tracking.Tracking = Tracking  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "verl.utils.tracking", tracking)
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    rltriage.verl_backend(directory=tmp_path, quiet=True)
+    run = Tracking("maths", "7b", ["rltriage"], {"data": {"train_batch_size": 8}})
+    run.logger["rltriage"].log({"actor/pg_loss": 0.1, "critic/score/mean": 0.5}, 4)
+    run.finish()
+    assert _lines(tmp_path / "maths-7b" / "rows.jsonl")[0]["reward"] == 0.5
+
+
+def test_openrlhf_is_watched_through_its_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A logger that OpenRLHF builds gives rows under canonical names, in a folder called as its W&B run."""
+
+    class WandbLogger:
+        def __init__(self, args: Any) -> None: ...
+        def log_train(self, global_step: int, logs_dict: Any) -> None: ...
+        def log_eval(self, global_step: int, logs_dict: Any) -> None: ...
+        def close(self) -> None: ...
+
+    loggers = ModuleType("openrlhf.utils.logging_utils")
+    loggers.WandbLogger, loggers.TensorboardLogger = WandbLogger, type("TensorboardLogger", (WandbLogger,), {})  # type: ignore[attr-defined]
+    utils = ModuleType("openrlhf.utils")
+    utils.logging_utils = loggers  # type: ignore[attr-defined]
+    for name, module in (("openrlhf", ModuleType("openrlhf")), ("openrlhf.utils", utils)):
+        monkeypatch.setitem(sys.modules, name, module)
+    rltriage.openrlhf_logger(directory=tmp_path, quiet=True)
+    logger = WandbLogger(SimpleNamespace(logger=SimpleNamespace(wandb=SimpleNamespace(run_name="r1"))))
+    logger.log_train(2, {"rollout/reward_mean": 0.25, "ppo_kl": 0.001})
+    logger.close()
+    assert _lines(tmp_path / "r1" / "rows.jsonl")[0]["reward"] == 0.25
 
 
 def test_the_front_door_loads_no_training_framework() -> None:

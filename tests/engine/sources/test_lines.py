@@ -219,7 +219,7 @@ def verl(*lines: str) -> tuple[list[Record], SourceStats]:
     stats = SourceStats()
     console = Console(stats)
     records = [record for number, line in enumerate(lines, 1) for record in console.feed(number, line) or ()]
-    return records + list(console.flush()), stats
+    return records + list(console.flush(True)), stats
 
 
 def test_verl_rows_behind_ray_prefixes() -> None:

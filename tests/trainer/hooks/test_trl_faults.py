@@ -42,7 +42,7 @@ def watched(grpo: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[rl
 
 def test_a_default_run_is_silent(watched: Any) -> None:
     """TRL's defaults: no KL, one update per generation, so the ratio is 1 and nothing is clipped by construction."""
-    assert watched(max_steps=20) == []
+    assert watched(max_steps=14) == []
 
 
 def test_a_run_with_a_kl_term_and_two_updates_is_silent(watched: Any) -> None:
