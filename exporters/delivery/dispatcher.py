@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -62,12 +63,13 @@ class ReceiverState:
     problem: str = ""
     not_before: float = 0.0
     remind_at: float = 0.0
+    sending: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
 
 class Dispatcher:
     """Routes transitions into the outbox and delivers what is due.
 
-    `offer` may be called from several threads; each receiver is flushed by one thread at a time.
+    `offer` and `flush` may be called from several threads.
     """
 
     def __init__(
@@ -99,24 +101,30 @@ class Dispatcher:
         A pending alert is nobody's business yet, an explained one is listed but not notified, and a receiver that was never
         told that an alert fires is not told that it ended.
         """
-        accepted = 0
-        for alert in alerts:
-            if alert.state == "pending" or not self._is_news(alert):
-                continue
-            try:
-                message = compose(alert, now, catalogue=self._catalogue, labels=labels, incident=incident)
-                quiet = alert.explained_by is not None
-                accepted += sum(self._accept(route, message, quiet, now) for route in self.routes.values())
-            except Exception:  # an alert that cannot be worded must not stop the rows behind it
-                self.errors += 1
-                log.exception("the alert %s of run %s could not be queued", alert.rule, alert.run)
-        return accepted
+        with self.outbox.batch():
+            return sum(self._offer(alert, now, labels, incident) for alert in alerts)
+
+    def _offer(self, alert: Alert, now: float, labels: Mapping[str, str] | None, incident: Incident | None) -> int:
+        if alert.state == "pending" or not self._is_news(alert):
+            return 0
+        try:
+            message = compose(alert, now, catalogue=self._catalogue, labels=labels, incident=incident)
+            quiet = alert.explained_by is not None
+            return sum(self._accept(route, message, quiet, now) for route in self.routes.values())
+        except Exception:  # an alert that cannot be worded must not stop the rows behind it
+            self.errors += 1
+            log.exception("the alert %s of run %s could not be queued", alert.rule, alert.run)
+            return 0
 
     def flush(self, now: float, receiver: str | None = None) -> int:
         """Deliver what is due, to one receiver or to each in turn; how many messages were accepted. Never raises."""
         self.outbox.retry_disk()
-        names = [receiver] if receiver is not None else list(self.routes)
-        return sum(self._flush(self.routes[name], self.states[name], now) for name in names)
+        sent = 0
+        for name in [receiver] if receiver is not None else list(self.routes):
+            state = self.states[name]
+            with state.sending:  # two flushes at once would both send what waits
+                sent += self._flush(self.routes[name], state, now)
+        return sent
 
     def reconcile(self, run: str, open_ids: Set[str], now: float) -> int:
         """After the replay that follows a restart: close what a receiver holds open and no rule of the run stands by.
