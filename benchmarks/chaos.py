@@ -173,7 +173,7 @@ def expected(folder: Path, pack_file: Path) -> dict[str, list[tuple[str, str]]]:
             """A replay ends; the runs of the service go on."""
 
     for path in sorted(folder.glob("*.jsonl")):
-        for _ in replay(open_source(str(path)), pack, pack.catalogue, run_id=path.stem, sinks=[Sink()]):
+        for _ in replay(open_source(str(path)), pack, run_id=path.stem, sinks=[Sink()]):
             pass
     return found
 

@@ -131,9 +131,10 @@ class Service:
         """Load the rules, open the outbox and the endpoint, and find the logs."""
         config = self.config
         pack = load_rules(*config.packs)
+        receivers = routes(config)
         self._lock_state()
+        self.dispatcher = Dispatcher(Outbox(config.state_dir), receivers, catalogue=pack.catalogue)
         try:
-            self.dispatcher = Dispatcher(Outbox(config.state_dir), routes(config), catalogue=pack.catalogue)
             self.gauges = Gauges(pack.catalogue.metrics, pack.rules, max_runs=MAX_RUNS, more=self._samples)
             self._deliveries = Deliveries(self.dispatcher, self._clock)
             self._fleets = self._make_fleets(pack)
@@ -143,6 +144,7 @@ class Service:
                 self.gauges, config.listen, web=_web(config), insecure=self._insecure, ready=lambda: self._ready
             )
         except BaseException:
+            self.dispatcher.close()
             self._unlock_state()
             raise
         raise_file_limit()
