@@ -5,8 +5,8 @@
 Runs are written row by row while the service follows them; it is killed with SIGKILL at random moments, its clock jumps by
 up to a day at each start, and its receivers refuse, hang and answer 400, 429 and 500 in between. At the end every
 transition that a replay of the logs yields must be in the webhook's journal once. A second entry is excused only in the
-crash window: the first was answered less than WINDOW seconds before a kill. Exit code 0 if nothing was lost or repeated,
-1 otherwise.
+crash window: the first was answered within WINDOW seconds of a kill, so that its sender cannot have noted the answer. Exit
+code 0 if nothing was lost or repeated, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def expected(folder: Path, pack_file: Path) -> dict[str, list[tuple[str, str]]]:
             """A replay ends; the runs of the service go on."""
 
     for path in sorted(folder.glob("*.jsonl")):
-        for _ in replay(open_source(str(path)), pack, pack.catalogue, run_id=path.stem, sinks=[Sink()]):
+        for _ in replay(open_source(str(path)), pack, run_id=path.stem, sinks=[Sink()]):
             pass
     return found
 
@@ -301,13 +301,12 @@ def _judge(
         if key not in first:
             first[key] = at
             continue
-        gaps = [kill - first[key] for kill in killed if first[key] <= kill <= at]
-        if gaps and gaps[0] <= WINDOW:
+        # Negative where the sender was dead before the receiver got to what it had sent.
+        gaps = [kill - first[key] for kill in killed if kill <= at]
+        if any(abs(gap) <= WINDOW for gap in gaps):
             excused.append(key)
         else:
-            repeated.append(
-                (*key, f"{at - first[key]:.2f} s later, kills after {', '.join(f'{gap:.2f} s' for gap in gaps)}")
-            )
+            repeated.append((*key, f"{at - first[key]:.2f} s later, nearest kill {min(gaps, key=abs, default=0.0):+.2f} s"))
     keys = [key for keys in wanted.values() for key in keys]
     disordered = []
     for run_id, order in wanted.items():

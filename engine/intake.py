@@ -3,55 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from rltriage.engine.facts import config_value, fixed, infer, merge, resolve
+from rltriage.engine.facts import fixed, infer, merge, resolve
+from rltriage.engine.mapping import Plan, plan_for
 from rltriage.engine.rows import Fact, Record, Row, Run
 from rltriage.engine.sources.base import flatten, to_float, to_step
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.profiles import THRESHOLD, MetricSource, Profile, is_pattern, load_profile, load_profiles, match
-
-STEP_KEYS = (
-    "step",
-    "global_step",
-    "_step",
-    "Step",
-    "training_step",
-    "train/global_step",
-    "trainer/global_step",
-    "training/global_step",
+from rltriage.rules.profiles import (
+    METRICS,
+    THRESHOLD,
+    Profile,
+    load_profile,
+    load_profiles,
 )
-TIME_KEYS = ("time", "timestamp", "_timestamp", "wall_time")
-_SUMMARY = frozenset(("train_runtime", "train_samples_per_second", "train_steps_per_second"))
+
 _CONFIGS = ("config", "args", "hparams", "hyperparameters")
+COARSE_PLACES = 5
 MAX_UNMAPPED = 10_000
 _UNDECIDED = 5
 _MISSING = object()
-
-Entry = tuple[str, str, Callable[[float, Mapping[str, Any]], float | None] | None]
-
-
-class Group(NamedTuple):
-    """Several native names that one pattern matches and that are reduced to one number."""
-
-    name: str
-    natives: tuple[str, ...]
-    reduce: Callable[[list[float]], float]
-    transform: Callable[[float, Mapping[str, Any]], float | None] | None
-
-
-class Plan(NamedTuple):
-    """How records with one tuple of keys become rows; made once per tuple."""
-
-    step: str | None
-    time: str | None
-    entries: tuple[Entry, ...]
-    groups: tuple[Group, ...]
-    logged: tuple[tuple[str, str], ...]
-    unmapped: tuple[str, ...]
-    summary: bool
-    config: bool
 
 
 class Intake:
@@ -80,6 +52,7 @@ class Intake:
         self._held: list[Record] = []
         self._logged: dict[str, Fact] = {}
         self._inferred: dict[str, Fact] = {}
+        self._learnt = False
         self._decimals: dict[str, int | None] = {}
         self._nulls_are_nan = False
         self._recent: dict[str, float] = {}
@@ -122,6 +95,9 @@ class Intake:
             values = self._flat(values)
             plan = self._plans.get(tuple(values)) or self._plan(values)
             metrics = self._metrics(plan, values) or {}
+        if self._learnt:
+            self._learnt = False
+            self._refresh()
         if plan.config and self.rows_seen == 0 and self._config_record(values):
             return self._skip("config record")
         if plan.summary:
@@ -137,11 +113,6 @@ class Intake:
             return self._skip("forward-filled copy")
         self.rows_seen += 1
         return Row(step, metrics, self._time(record, plan, values))
-
-    @property
-    def resolution(self) -> dict[str, float]:
-        """Smallest step between values, per metric, where every value so far was text with the same 2 to 8 decimals."""
-        return {name: 10.0**-places for name, places in self._decimals.items() if places is not None and 1 < places < 9}
 
     def _flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """A nested record, flat; a configuration that a logger repeats in every record (RLlib) is facts, not metrics."""
@@ -209,20 +180,30 @@ class Intake:
         """A value that is no float: integers, text (whose decimals are noted), null, foreign scalars."""
         if type(value) is str:
             number = to_float(value)
-            if number is not None:
-                self._note_decimals(name, value)
+            if number is None or (name == "lr" and number == 0 and "0.00" in value):
+                return None  # a learning rate that was rounded to 0.000 says nothing
+            self._note_decimals(name, value)
             return number
         if value is None:
             return math.nan if name in self._recent else None
         return to_float(value)
 
     def _note_decimals(self, name: str, text: str) -> None:
-        known = self._decimals.get(name, _MISSING)
-        if known is None:
+        """Text that always has the same few decimals is rounded to them: a fact, because 0.000 is then no exact 0."""
+        before = self._decimals.get(name, _MISSING)
+        if before is None or name not in METRICS:
             return
         whole, dot, decimals = text.strip().partition(".")
-        places = len(decimals) if dot and decimals.isdigit() and whole.lstrip("-").isdigit() else None
-        self._decimals[name] = places if known is _MISSING or known == places else None
+        places = len(decimals) if dot and decimals.isdigit() and whole.lstrip("-").isdigit() else 0
+        if before is _MISSING:
+            self._decimals[name] = places if 1 < places <= COARSE_PLACES else None
+            return
+        same = places == before
+        fact = f"resolution.{name}"
+        if not same or fact not in self._inferred:
+            self._inferred[fact] = Fact(10.0**-places if same else 0.0, "inferred", "the decimals of its text")
+            self._learnt = True
+        self._decimals[name] = places if same else None
 
     def _log_facts(self, plan: Plan, values: Mapping[str, Any]) -> None:
         changed = False
@@ -273,9 +254,7 @@ class Intake:
 
     def _plan(self, values: Mapping[str, Any]) -> Plan:
         assert self.profile is not None
-        if not all(isinstance(key, str) for key in values):
-            return Plan(None, None, (), (), (), (), summary=False, config=False)
-        plan = _Planner(self.profile, values, self._all_config).plan()
+        plan = plan_for(self.profile, values, self._all_config)
         for key, name, _ in plan.entries:
             if key not in plan.unmapped:
                 self.mapped.setdefault(name, key)
@@ -289,109 +268,6 @@ class Intake:
         if len(self._plans) < 1000:
             self._plans[tuple(values)] = plan
         return plan
-
-
-class _Planner:
-    """Finds, for one set of keys, what each key means under a profile."""
-
-    def __init__(self, profile: Profile, values: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-        self._profile = profile
-        self._config = config
-        self._values = values
-        self._bare: dict[str, str] = {}
-        for key in values:
-            self._bare.setdefault(profile.bare(key), key)
-            if profile.strip and not profile.fold:
-                self._bare.setdefault(key, key)
-        self._used: set[str] = set()
-
-    def plan(self) -> Plan:
-        keys = self._values
-        step = next((key for key in (*self._profile.step_keys, *STEP_KEYS) if key in keys), None)
-        if step is None and self._profile.fold:
-            step = next((self._bare[key] for key in self._profile.step_keys if key in self._bare), None)
-        time = next((key for key in TIME_KEYS if key in keys and _is_unix(keys[key])), None)
-        self._used.update(key for key in (step, time, "run") if key is not None)
-        self._used.update(key for key in self._profile.step_keys if key in keys and key.endswith("step"))
-        entries: list[Entry] = []
-        groups: list[Group] = []
-        for name, sources in self._profile.metrics.items():
-            self._map(name, sources, entries, groups)
-        mapped = {entry[1] for entry in entries} | {group.name for group in groups}
-        logged = [
-            (key, fact) for fact, names in self._profile.logged.items() for name in names if (key := self._find(name))
-        ]
-        rest = [key for key in keys if key not in self._used]
-        entries += [(key, key, None) for key in rest if key not in mapped]
-        return Plan(
-            step,
-            time,
-            tuple(entries),
-            tuple(groups),
-            tuple(logged),
-            tuple(rest),
-            summary=not _SUMMARY.isdisjoint(keys),
-            config=step is None and not (mapped - {"lr", "loss", "truncated_frac", "clip_frac"}),
-        )
-
-    def _map(self, name: str, sources: tuple[MetricSource, ...], entries: list[Entry], groups: list[Group]) -> None:
-        if name in self._values and name not in self._used and all(source.native != name for source in sources):
-            self._used.add(name)  # rows of ours, read again, hold the canonical name beside what it was made from
-            entries.append((name, name, None))
-            return
-        for source in sources:
-            if source.beside is not None and self._find(source.beside) is None:
-                continue
-            found = self._matching(source.native)
-            if not found:
-                continue
-            if not source.keep:
-                self._used.update(found)
-            transform = None if source.plain else self._transform(source)
-            if len(found) == 1 or source.reduce == "first":
-                entries.append((found[0], name, transform))
-            else:
-                groups.append(Group(name, tuple(found), _REDUCE[source.reduce], transform))
-            return
-
-    def _find(self, native: str) -> str | None:
-        return self._bare.get(native)
-
-    def _matching(self, native: str) -> list[str]:
-        if not is_pattern(native):
-            key = self._bare.get(native)
-            return [] if key is None or key in self._used else [key]
-        found = {key for bare, key in self._bare.items() if key not in self._used and match(native, bare)}
-        return sorted(found)
-
-    def _transform(self, source: MetricSource) -> Callable[[float, Mapping[str, Any]], float | None]:
-        scale, none, negate, one_minus = source.scale, source.none, source.negate, source.one_minus
-        divides = source.divide_by is not None
-        divisor = None if source.divide_by is None else self._find(source.divide_by)
-        constant = None if source.divide_by is None else to_float(config_value(self._config, source.divide_by))
-
-        def apply(value: float, values: Mapping[str, Any]) -> float | None:
-            if value in none:
-                return None
-            value *= scale
-            if divides:
-                by = constant if divisor is None else to_float(values.get(divisor))
-                if not by:
-                    return None
-                value /= by
-            if one_minus:
-                value = 1 - value
-            return -value if negate else value
-
-        return apply
-
-
-_REDUCE: dict[str, Callable[[list[float]], float]] = {
-    "mean": lambda numbers: math.fsum(numbers) / len(numbers),
-    "max": max,
-    "min": min,
-    "sum": math.fsum,
-}
 
 
 class _Copies:
@@ -444,8 +320,3 @@ def decide(records: Iterable[Mapping[str, Any]]) -> Profile | None:
     if scores[best] >= THRESHOLD:
         return load_profiles()[best]
     return load_profiles()["generic"] if generic >= THRESHOLD else None
-
-
-def _is_unix(value: Any) -> bool:
-    time = to_float(value)
-    return time is not None and 1e9 <= time < 1e14

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rltriage.engine.feed import Feed
 from rltriage.engine.intake import Intake
 from rltriage.watching import Sink, WatchedRun
 
@@ -25,17 +26,13 @@ class Replayed:
     first_step: int | None = None
     last_step: int | None = None
     last_time: float | None = None
-    after_row: Callable[[WatchedRun, Row], None] | None = None
 
-    def emit(self, rows: Iterable[Row]) -> None:
-        """Evaluate rows under the facts that are known by now."""
-        for row in rows:
-            self.watched.emit(row, self.intake.run)
-            if self.first_step is None:
-                self.first_step = row.step
-            self.last_step, self.last_time = row.step, row.time
-            if self.after_row is not None:
-                self.after_row(self.watched, row)
+    def emit(self, row: Row) -> None:
+        """Evaluate a row under the facts that are known by now."""
+        self.watched.emit(row, self.intake.run)
+        if self.first_step is None:
+            self.first_step = row.step
+        self.last_step, self.last_time = row.step, row.time
 
     def as_json(self) -> dict[str, Any]:
         """The `run` object of DESIGN section 9."""
@@ -72,29 +69,16 @@ def replay(
     Records that name their run are kept apart; the others belong to `run_id`. `after_row` sees each run after each row.
     Raises SourceError where nothing is a row.
     """
+    feed = Feed(source, run_id, profile, config)
     sinks = tuple(sinks)
     runs: dict[str, Replayed] = {}
-    for record in source.records():
-        name = record.run or run_id
-        replayed = runs.get(name)
+    for intake, row in feed.rows():
+        replayed = runs.get(intake.run.id)
         if replayed is None:
-            replayed = runs[name] = _begin(source, name, pack, profile, config, sinks)
-            replayed.after_row = after_row
-        replayed.emit(replayed.intake.rows(record))
+            replayed = runs[intake.run.id] = Replayed(intake, WatchedRun(intake.run, pack, sinks), source)
+        replayed.emit(row)
+        if after_row is not None:
+            after_row(replayed.watched, row)
     for replayed in runs.values():
-        replayed.emit(replayed.intake.finish())
         replayed.watched.end("finished", replayed.last_time or 0.0)
         yield replayed
-
-
-def _begin(
-    source: Source,
-    name: str,
-    pack: RulePack,
-    profile: str,
-    config: Mapping[str, Any] | None,
-    sinks: tuple[Sink, ...],
-) -> Replayed:
-    chosen = profile if profile != "auto" else source.profile or "auto"
-    intake = Intake(name, profile=chosen, config=config, logged_config=source.config)
-    return Replayed(intake, WatchedRun(intake.run, pack, sinks), source)

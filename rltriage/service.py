@@ -32,6 +32,7 @@ from rltriage.rules.config import Config
 from rltriage.rules.errors import DeliveryError, RltriageError
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import RulePack
+from rltriage.watching import Sink
 
 log = logging.getLogger("rltriage.service")
 
@@ -95,11 +96,20 @@ class Service:
 
     `open` puts everything together and `start` also sets it going; both raise RulePackError for rules with mistakes and
     DeliveryError for an address or state folder that is taken. Afterwards nothing stops the service but `stop`. `clock`
-    gives unix seconds. The jobs (`discover`, `poll`, `overdue`, `flush`, ...) may also be called one by one.
+    gives unix seconds, `sinks` makes those that hear of rows besides outbox and gauges. The jobs (`discover`, `poll`,
+    `overdue`, `flush`, ...) may also be called one by one.
     """
 
-    def __init__(self, config: Config, *, insecure: bool = False, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        sinks: Callable[[RulePack], Iterable[Sink]] = lambda pack: (),
+        insecure: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.config = config
+        self._more_sinks = sinks
         self.reload_ok = True
         self._insecure = insecure
         self._clock = clock
@@ -121,9 +131,10 @@ class Service:
         """Load the rules, open the outbox and the endpoint, and find the logs."""
         config = self.config
         pack = load_rules(*config.packs)
+        receivers = routes(config)
         self._lock_state()
+        self.dispatcher = Dispatcher(Outbox(config.state_dir), receivers, catalogue=pack.catalogue)
         try:
-            self.dispatcher = Dispatcher(Outbox(config.state_dir), routes(config), catalogue=pack.catalogue)
             self.gauges = Gauges(pack.catalogue.metrics, pack.rules, max_runs=MAX_RUNS, more=self._samples)
             self._deliveries = Deliveries(self.dispatcher, self._clock)
             self._fleets = self._make_fleets(pack)
@@ -133,6 +144,7 @@ class Service:
                 self.gauges, config.listen, web=_web(config), insecure=self._insecure, ready=lambda: self._ready
             )
         except BaseException:
+            self.dispatcher.close()
             self._unlock_state()
             raise
         raise_file_limit()
@@ -148,7 +160,7 @@ class Service:
                 Fleet(
                     group,
                     pack,
-                    (self._deliveries, self.gauges),
+                    (self._deliveries, self.gauges, *self._more_sinks(pack)),
                     names=names,
                     retention=self.config.retention,
                     owners=owners,

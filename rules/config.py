@@ -111,7 +111,7 @@ class Config:
     web: WebConfig = WebConfig()
     receivers: tuple[ReceiverConfig, ...] = ()
     state_dir: Path = Path("rltriage-state")
-    retention: float = 30 * DAY
+    retention: float = 3 * DAY
     external_url: str = ""
 
 

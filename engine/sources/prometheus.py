@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 from urllib.error import URLError
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
 from rltriage.engine.rows import Record
@@ -54,22 +55,22 @@ class MetricsEndpoint:
     profile: str | None = None
 
     def __init__(self, url: str) -> None:
-        self.name = url
+        self.name, self._login = _without_login(url)
         self.stats = SourceStats()
         self.config: Mapping[str, Any] = {}
         self._last: dict[str | None, Any] = {}
 
     def probe(self) -> None:
         """SourceError if nobody answers, or with something that is no metrics."""
-        _samples(_get(self.name), self.name)
+        _samples(_get(self.name, self._login), self.name)
 
     def records(self) -> Iterator[Record]:
         """What the endpoint shows now; SourceError if it does not answer."""
-        yield from self._changed(_samples(_get(self.name), self.name))
+        yield from self._changed(_samples(_get(self.name, self._login), self.name))
 
     def poll(self) -> list[Record]:
         try:
-            return list(self._changed(_samples(_get(self.name), self.name)))
+            return list(self._changed(_samples(_get(self.name, self._login), self.name)))
         except SourceError as error:
             self.stats.refuse(0, str(error))
             return []
@@ -97,15 +98,15 @@ class PrometheusServer:
     profile: str | None = None
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        self.name, self._login = _without_login(url)
+        parts = urlsplit(self.name)
         options = dict(parse_qsl(parts.query))
-        self.name = url
         self.stats = SourceStats()
         self.config: Mapping[str, Any] = {}
         self._base = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
         self._query = options.get("query") or options.get("match") or '{__name__=~"rltriage_.+|rl_insight_monitor_.+"}'
-        self._span = _positive(options, "minutes", 60.0, url) * 60
-        self._resolution = _positive(options, "resolution", 15.0, url)
+        self._span = _positive(options, "minutes", 60.0, self.name) * 60
+        self._resolution = _positive(options, "resolution", 15.0, self.name)
         self._until = 0.0
         self._last: dict[str | None, Any] = {}
 
@@ -157,7 +158,7 @@ class PrometheusServer:
                     yield Record(values, step=step_now, time=time, run=run)
 
     def _ask(self, endpoint: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        body = _get(f"{self._base}/api/v1/{endpoint}?{urlencode(parameters)}")
+        body = _get(f"{self._base}/api/v1/{endpoint}?{urlencode(parameters)}", self._login)
         try:
             answer = json.loads(body)
             if answer["status"] != "success":
@@ -170,8 +171,20 @@ class PrometheusServer:
         return data
 
 
-def _get(url: str) -> str:
-    request = Request(url, headers={"Accept": "application/json, text/plain;version=0.0.4", "User-Agent": "rltriage"})
+def _without_login(url: str) -> tuple[str, str | None]:
+    """An address without the `user:password@` in it, which is then sent as basic authentication and shown nowhere."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, None
+    return urlunsplit(parts._replace(netloc=host)), b64encode(unquote(login).encode()).decode()
+
+
+def _get(url: str, login: str | None) -> str:
+    headers = {"Accept": "application/json, text/plain;version=0.0.4", "User-Agent": "rltriage"}
+    if login is not None:
+        headers["Authorization"] = f"Basic {login}"
+    request = Request(url, headers=headers)
     try:
         with urlopen(request, timeout=TIMEOUT) as response:
             body = response.read(MAX_BODY + 1)

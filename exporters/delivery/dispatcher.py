@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -62,12 +63,13 @@ class ReceiverState:
     problem: str = ""
     not_before: float = 0.0
     remind_at: float = 0.0
+    sending: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
 
 class Dispatcher:
     """Routes transitions into the outbox and delivers what is due.
 
-    `offer` may be called from several threads; each receiver is flushed by one thread at a time.
+    `offer` and `flush` may be called from several threads.
     """
 
     def __init__(
@@ -99,24 +101,30 @@ class Dispatcher:
         A pending alert is nobody's business yet, an explained one is listed but not notified, and a receiver that was never
         told that an alert fires is not told that it ended.
         """
-        accepted = 0
-        for alert in alerts:
-            if alert.state == "pending" or not self.routes:
-                continue
-            try:
-                message = compose(alert, now, catalogue=self._catalogue, labels=labels, incident=incident)
-                quiet = alert.explained_by is not None
-                accepted += sum(self._accept(route, message, quiet, now) for route in self.routes.values())
-            except Exception:  # an alert that cannot be worded must not stop the rows behind it
-                self.errors += 1
-                log.exception("the alert %s of run %s could not be queued", alert.rule, alert.run)
-        return accepted
+        with self.outbox.batch():
+            return sum(self._offer(alert, now, labels, incident) for alert in alerts)
+
+    def _offer(self, alert: Alert, now: float, labels: Mapping[str, str] | None, incident: Incident | None) -> int:
+        if alert.state == "pending" or not self._is_news(alert):
+            return 0
+        try:
+            message = compose(alert, now, catalogue=self._catalogue, labels=labels, incident=incident)
+            quiet = alert.explained_by is not None
+            return sum(self._accept(route, message, quiet, now) for route in self.routes.values())
+        except Exception:  # an alert that cannot be worded must not stop the rows behind it
+            self.errors += 1
+            log.exception("the alert %s of run %s could not be queued", alert.rule, alert.run)
+            return 0
 
     def flush(self, now: float, receiver: str | None = None) -> int:
         """Deliver what is due, to one receiver or to each in turn; how many messages were accepted. Never raises."""
         self.outbox.retry_disk()
-        names = [receiver] if receiver is not None else list(self.routes)
-        return sum(self._flush(self.routes[name], self.states[name], now) for name in names)
+        sent = 0
+        for name in [receiver] if receiver is not None else list(self.routes):
+            state = self.states[name]
+            with state.sending:  # two flushes at once would both send what waits
+                sent += self._flush(self.routes[name], state, now)
+        return sent
 
     def reconcile(self, run: str, open_ids: Set[str], now: float) -> int:
         """After the replay that follows a restart: close what a receiver holds open and no rule of the run stands by.
@@ -124,11 +132,11 @@ class Dispatcher:
         Rules that changed, or a log that was rewritten, leave such alerts; nothing else would ever close them.
         """
         closed = 0
-        for name in self.routes:
+        for name, route in self.routes.items():
             for entry in self.outbox.live(name):
                 message = entry.message
                 if message.run == run and message.open and message.alert not in open_ids:
-                    closed += self._supersede(name, message, now)
+                    closed += self._supersede(route, message, now)
         return closed
 
     def open_runs(self) -> set[str]:
@@ -156,6 +164,15 @@ class Dispatcher:
             route.receiver.close()
         self.outbox.close()
 
+    def _is_news(self, alert: Alert) -> bool:
+        """Whether some receiver may still have to hear of it; asked first, because composing a message costs far more."""
+        rank = SEVERITIES.index(alert.severity)
+        return any(
+            not self.outbox.knows(alert.id, _key_state(route, alert.state, alert.severity), name)
+            for name, route in self.routes.items()
+            if alert.state != "firing" or rank >= SEVERITIES.index(route.min_severity)
+        )
+
     def _accept(self, route: Route, message: Message, quiet: bool, now: float) -> bool:
         name, reminded = route.receiver.name, route.receiver.reminded
         if message.state == "firing":
@@ -167,14 +184,14 @@ class Dispatcher:
             return False  # people hear of a run that stopped through its liveness alert, once
         if not reminded:
             return self.outbox.put(name, message, now, self._due(route, message, now))
-        accepted = self.outbox.put(name, message, now, state=_by_severity(message))
+        accepted = self.outbox.put(name, message, now, state=_key_state(route, message.state, message.severity))
         if accepted:
             self._close_others(name, message, now)
         return accepted
 
     def _told(self, route: Route, alert: str) -> bool:
         """Whether the receiver was ever told that this alert fires."""
-        states = [f"firing {severity}" for severity in SEVERITIES] if route.receiver.reminded else ["firing"]
+        states = {_key_state(route, "firing", severity) for severity in SEVERITIES}
         return any(self.outbox.knows(alert, state, route.receiver.name) for state in states)
 
     def _close_others(self, name: str, message: Message, now: float) -> None:
@@ -182,12 +199,13 @@ class Dispatcher:
         for entry in [*self.outbox.live(name), *self.outbox.waiting(name)]:
             old = entry.message
             if old.alert == message.alert and old.series != message.series and old.open:
-                self._supersede(name, old, now)
+                self._supersede(self.routes[name], old, now)
 
-    def _supersede(self, name: str, message: Message, now: float) -> bool:
+    def _supersede(self, route: Route, message: Message, now: float) -> bool:
         annotations = {**message.annotations, "state": "superseded"}
         ending = replace(message, state="superseded", observed=now, annotations=annotations)
-        return self.outbox.put(name, ending, now, state=_by_severity(ending))
+        key_state = _key_state(route, ending.state, ending.severity)
+        return self.outbox.put(route.receiver.name, ending, now, state=key_state)
 
     def _due(self, route: Route, message: Message, now: float) -> float:
         """The end of the window that collects the fault's alerts; the first one opens it."""
@@ -292,6 +310,6 @@ class Dispatcher:
         state.remind_at = now + RESEND_SECONDS
 
 
-def _by_severity(message: Message) -> str:
-    """The outbox's state for receivers that tell alerts apart by their labels, of which the severity can change."""
-    return f"{message.state} {message.severity}"
+def _key_state(route: Route, state: str, severity: str) -> str:
+    """The outbox's state: with the severity where receivers tell alerts apart by labels, of which it can change."""
+    return f"{state} {severity}" if route.receiver.reminded else state

@@ -16,10 +16,14 @@ from rltriage.rules.errors import RltriageError
 
 COMMANDS = {
     "check": ("checks", "run the invariants of a trainer on one batch"),
-    "profiles": ("profiles", "which framework names map to which metrics"),
+    "export": ("export", "a finished run as OpenMetrics, for Prometheus blocks"),
+    "notify": ("notify", "send a test notification to every receiver of a configuration"),
+    "profiles": ("profiles", "which framework's names map to which metrics"),
+    "recorder": ("recorder", "list, show and replay recorded steps"),
     "replay": ("replay", "evaluate the rules over logs that exist"),
-    "rules": ("rules", "check, list, explain and test rule packs"),
+    "rules": ("rules", "check, list, explain, test and compile rule packs"),
     "train": ("train", "train the reference agent, watched, with a fault of your choice"),
+    "watch": ("watch", "follow logs or endpoints live: alerts here, gauges for Prometheus"),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +41,7 @@ def command(
 
     Exit 0 nothing critical, 1 a critical alert fired at any time, 2 bad usage, input or pack.
     """
+    from rltriage.engine.feed import run_ids
     from rltriage.engine.sources import open_source
     from rltriage.replaying import replay
     from rltriage.rules.loader import load_rules
@@ -67,13 +67,6 @@ def find_run(source: str) -> str:
     """A path as it is; the id of a run under `runs/`, as alerts print it, as that run's directory."""
     directory = Path("runs", source)
     return str(directory) if not Path(source).exists() and directory.is_dir() else source
-
-
-def run_ids(sources: tuple[str, ...]) -> list[str]:
-    """A run's id where its log has none: the file's stem, with the parent folder where stems clash."""
-    paths = [Path(source).resolve() for source in sources]
-    stems = Counter(path.stem for path in paths)
-    return [path.stem if stems[path.stem] == 1 else f"{path.parent.name}/{path.stem}" for path in paths]
 
 
 def _printer(as_json: bool, catalogue: Catalogue) -> JsonLines | TextBlocks:

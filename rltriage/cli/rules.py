@@ -112,6 +112,38 @@ def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
         raise click.exceptions.Exit(1)
 
 
+@command.command("compile")
+@click.argument("packs", nargs=-1, metavar="PACK...")
+@click.option("--to", "target", type=click.Choice(["prometheus"]), default="prometheus", show_default=True)
+@click.option(
+    "--from",
+    "basis",
+    type=click.Choice(["engine", "metrics"]),
+    default="engine",
+    show_default=True,
+    help="Alert on the engine's exported state, or on the gauges alone where a rule translates exactly.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The rule file. Default: stdout.")
+@click.option("--tests", type=click.Path(path_type=Path), help="Also write the `promtool test rules` file that proves it.")
+def compile_(packs: tuple[str, ...], target: str, basis: str, output: Path | None, tests: Path | None) -> None:
+    """Write Prometheus alerting rules. What cannot be translated is listed on stderr with the reason."""
+    from rltriage.engine.rundir import write_atomically
+    from rltriage.exporters.compile_prometheus import compile_engine, compile_metrics
+    from rltriage.rules.loader import load_rules
+
+    pack = load_rules(*(packs or ("triage",)))
+    compiler = compile_engine if basis == "engine" else compile_metrics
+    compiled = compiler(pack, pack.catalogue, output.name if output else "rules.yml")
+    if output:
+        write_atomically(output, compiled.rules)
+    else:
+        click.echo(compiled.rules, nl=False)
+    if tests:
+        write_atomically(tests, compiled.tests)
+    for rule, why in compiled.left_out.items():
+        click.echo(f"left out {rule}: {why}", err=True)
+
+
 def _shipped_tests() -> list[Path]:
     from rltriage import rules
 

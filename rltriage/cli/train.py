@@ -110,6 +110,7 @@ class _Session:
         import torch
 
         from rltriage.trainer.loop import train
+        from rltriage.trainer.recorder import FlightRecorder
 
         torch.set_num_threads(1)  # a tiny model gains nothing from a second thread, and exactness holds per thread count
         with self.view:
@@ -121,6 +122,7 @@ class _Session:
                 seed=self.seed,
                 clock=time.time,
                 checks=checks,
+                recorder=FlightRecorder(self.path / "recorder"),
             )
 
     def close(self, state: RunState) -> None:

@@ -171,14 +171,21 @@ def test_forward_filled_logs_lose_their_copies() -> None:
 
 
 def test_resolution_of_rounded_text() -> None:
-    """Text that always has the same decimals tells its resolution; free text and numbers do not."""
-    intake, _ = read(
-        [
-            {"step": n, "actor/pg_loss": f"{n / 10:.3f}", "actor/ppo_kl": str(n / 7), "critic/score/mean": 0.5}
-            for n in range(4)
-        ]
-    )
-    assert intake.resolution == {"loss": 0.001}
+    """Text that always has the same few decimals tells how a metric is rounded; text that does not, and numbers, do not."""
+    records = [{"actor/pg_loss": f"{n / 10:.3f}", "actor/ppo_kl": "0.0", "critic/score/mean": 0.5} for n in range(4)]
+    intake, _ = read([{"step": n, **record} for n, record in enumerate(records)])
+    found = {name: fact.value for name, fact in intake.run.facts.items() if name.startswith("resolution.")}
+    assert found == {"resolution.loss": 0.001}
+    records[3]["actor/pg_loss"] = "0.0001"
+    intake, _ = read([{"step": n, **record} for n, record in enumerate(records)])
+    assert intake.run.facts["resolution.loss"].value == 0.0
+
+
+def test_a_learning_rate_rounded_away_is_absent() -> None:
+    """verl's console prints 1e-6 as 0.000, which is no rate of 0; a plain 0 is one."""
+    records = [{"step": n, "actor/lr": text, "actor/pg_loss": "0.1"} for n, text in enumerate(("0.000", "0.0"))]
+    _, rows = read(records)
+    assert "lr" not in rows[0].metrics and rows[1].metrics["lr"] == 0.0
 
 
 def test_the_largest_advantage_is_derived() -> None:

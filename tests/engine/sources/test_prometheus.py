@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -16,6 +17,7 @@ from rltriage.engine.sources import open_source
 from rltriage.engine.sources.prometheus import PrometheusServer
 from rltriage.rules.errors import SourceError
 
+logins: list[str | None] = []
 Answer = Callable[[str, dict[str, str]], str]
 
 
@@ -27,6 +29,7 @@ def serve() -> Iterator[Callable[[Answer], str]]:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 parts = urlsplit(self.path)
+                self.server.logins.append(self.headers["Authorization"])  # type: ignore[attr-defined]
                 body = answer(parts.path, dict(parse_qsl(parts.query))).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -37,6 +40,7 @@ def serve() -> Iterator[Callable[[Answer], str]]:
                 return None
 
         server = HTTPServer(("127.0.0.1", 0), Handler)
+        server.logins = logins  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         servers.append(server)
         return f"http://127.0.0.1:{server.server_port}"
@@ -130,6 +134,17 @@ def test_options_and_refusals(serve: Callable[[Answer], str]) -> None:
         open_source(serve(lambda path, _: "hello"))
     with pytest.raises(SourceError, match="minutes must be a positive number"):
         PrometheusServer("http://127.0.0.1:9/?minutes=-1")
+
+
+def test_a_login_is_sent_and_never_shown(serve: Callable[[Answer], str]) -> None:
+    """`user:password@` becomes basic authentication; neither name nor errors hold it."""
+    logins.clear()
+    url = serve(lambda path, _: "<html>").replace("//", "//me:s%40fe@")
+    with pytest.raises(SourceError) as caught:
+        open_source(url + "/metrics")
+    assert logins == ["Basic " + b64encode(b"me:s@fe").decode()]
+    assert "me" not in str(caught.value).split("127.0.0.1")[0] and "s%40fe" not in str(caught.value)
+    assert PrometheusServer(url).name.startswith("http://127.0.0.1")
 
 
 OWN = """\

@@ -270,6 +270,18 @@ def test_an_alert_that_cannot_be_worded_does_not_stop_the_others(hook, journal, 
     assert dispatcher.offer([broken, make_alert()], 1.0) == 1 and dispatcher.errors == 1
 
 
+def test_two_flushes_at_once_send_nothing_twice(hook, journal, make_alert):
+    """The last flush of a service that stops meets the one in progress."""
+    dispatcher = hook()
+    dispatcher.offer([make_alert(run=f"r{number}") for number in range(20)], 1.0)
+    threads = [threading.Thread(target=dispatcher.flush, args=(1.0,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(journal.alerts()) == len(set(journal.alerts())) == 20
+
+
 def test_a_test_notification_reaches_every_receiver_at_once(hook, journal):
     """Past the outbox, and again each time."""
     dispatcher = hook()

@@ -62,6 +62,18 @@ def test_a_put_is_on_disk_when_it_returns(tmp_path):
     assert ids(Outbox(tmp_path).waiting(HOOK)) == [("id", "firing")]
 
 
+def test_a_batch_is_written_once_and_even_if_it_ends_badly(tmp_path, message):
+    """One wait for the disk for all alerts of a row; what was accepted before an error stays accepted."""
+    box = Outbox(tmp_path)
+    writes = []
+    box._db.set_trace_callback(lambda sql: writes.append(sql) if sql.startswith("COMMIT") else None)
+    with pytest.raises(KeyError), box.batch():
+        for rule in ("a", "b", "c"):
+            box.put(HOOK, message(rule=rule), 1.0)
+        raise KeyError
+    assert len(writes) == 1 and len(Outbox(tmp_path).waiting(HOOK)) == 3
+
+
 def test_a_run_waits_for_its_earlier_messages(message):
     """Order holds within a run and a receiver; other runs and receivers go on."""
     box = Outbox(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from rltriage.rules.conditions import KINDS
 from rltriage.rules.loader import load_rules
 

@@ -1,0 +1,166 @@
+"""What the keys of a record mean under a profile, worked out once for each set of keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rltriage.engine.facts import config_value
+from rltriage.engine.sources.base import to_float
+from rltriage.rules.profiles import MetricSource, Profile, is_pattern, match
+
+STEP_KEYS = (
+    "step",
+    "global_step",
+    "_step",
+    "Step",
+    "training_step",
+    "train/global_step",
+    "trainer/global_step",
+    "training/global_step",
+)
+TIME_KEYS = ("time", "timestamp", "_timestamp", "wall_time")
+_SUMMARY = frozenset(("train_runtime", "train_samples_per_second", "train_steps_per_second"))
+
+Transform = Callable[[float, Mapping[str, Any]], float | None]
+"""Makes our number of a native one; the record is there for a divisor. None: nothing to say."""
+Entry = tuple[str, str, Transform | None]
+"""A native name, the canonical one, and the transform if there is any."""
+
+
+class Group(NamedTuple):
+    """Several native names that one pattern matches and that are reduced to one number."""
+
+    name: str
+    natives: tuple[str, ...]
+    reduce: Callable[[list[float]], float]
+    transform: Transform | None
+
+
+class Plan(NamedTuple):
+    """How records with one tuple of keys become rows; made once per tuple."""
+
+    step: str | None
+    time: str | None
+    entries: tuple[Entry, ...]
+    groups: tuple[Group, ...]
+    logged: tuple[tuple[str, str], ...]
+    unmapped: tuple[str, ...]
+    summary: bool
+    config: bool
+
+
+def plan_for(profile: Profile, values: Mapping[str, Any], config: Mapping[str, Any]) -> Plan:
+    """The plan for records with the keys of `values`; `config` holds what a metric may have to be divided by."""
+    if not all(isinstance(key, str) for key in values):
+        return Plan(None, None, (), (), (), (), summary=False, config=False)
+    return _Planner(profile, values, config).plan()
+
+
+class _Planner:
+    """Finds, for one set of keys, what each key means under a profile."""
+
+    def __init__(self, profile: Profile, values: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        self._profile = profile
+        self._config = config
+        self._values = values
+        self._bare: dict[str, str] = {}
+        for key in values:
+            self._bare.setdefault(profile.bare(key), key)
+            if profile.strip and not profile.fold:
+                self._bare.setdefault(key, key)
+        self._used: set[str] = set()
+
+    def plan(self) -> Plan:
+        keys = self._values
+        step = next((key for key in (*self._profile.step_keys, *STEP_KEYS) if key in keys), None)
+        if step is None and self._profile.fold:
+            step = next((self._bare[key] for key in self._profile.step_keys if key in self._bare), None)
+        time = next((key for key in TIME_KEYS if key in keys and _is_unix(keys[key])), None)
+        self._used.update(key for key in (step, time, "run") if key is not None)
+        self._used.update(key for key in self._profile.step_keys if key in keys and key.endswith("step"))
+        entries: list[Entry] = []
+        groups: list[Group] = []
+        for name, sources in self._profile.metrics.items():
+            self._map(name, sources, entries, groups)
+        mapped = {entry[1] for entry in entries} | {group.name for group in groups}
+        logged = [
+            (key, fact) for fact, names in self._profile.logged.items() for name in names if (key := self._find(name))
+        ]
+        rest = [key for key in keys if key not in self._used]
+        entries += [(key, key, None) for key in rest if key not in mapped]
+        return Plan(
+            step,
+            time,
+            tuple(entries),
+            tuple(groups),
+            tuple(logged),
+            tuple(rest),
+            summary=not _SUMMARY.isdisjoint(keys),
+            config=step is None and not (mapped - {"lr", "loss", "truncated_frac", "clip_frac"}),
+        )
+
+    def _map(self, name: str, sources: tuple[MetricSource, ...], entries: list[Entry], groups: list[Group]) -> None:
+        if name in self._values and name not in self._used and all(source.native != name for source in sources):
+            self._used.add(name)  # rows of ours, read again, hold the canonical name beside what it was made from
+            entries.append((name, name, None))
+            return
+        for source in sources:
+            if source.beside is not None and self._find(source.beside) is None:
+                continue
+            found = self._matching(source.native)
+            if not found:
+                continue
+            if not source.keep:
+                self._used.update(found)
+            transform = None if source.plain else self._transform(source)
+            if len(found) == 1 or source.reduce == "first":
+                entries.append((found[0], name, transform))
+            else:
+                groups.append(Group(name, tuple(found), _REDUCE[source.reduce], transform))
+            return
+
+    def _find(self, native: str) -> str | None:
+        return self._bare.get(native)
+
+    def _matching(self, native: str) -> list[str]:
+        if not is_pattern(native):
+            key = self._bare.get(native)
+            return [] if key is None or key in self._used else [key]
+        found = {key for bare, key in self._bare.items() if key not in self._used and match(native, bare)}
+        return sorted(found)
+
+    def _transform(self, source: MetricSource) -> Transform:
+        scale, none, negate, one_minus = source.scale, source.none, source.negate, source.one_minus
+        divides = source.divide_by is not None
+        divisor = None if source.divide_by is None else self._find(source.divide_by)
+        constant = None if source.divide_by is None else to_float(config_value(self._config, source.divide_by))
+
+        def apply(value: float, values: Mapping[str, Any]) -> float | None:
+            if value in none:
+                return None
+            value *= scale
+            if divides:
+                by = constant if divisor is None else to_float(values.get(divisor))
+                if not by:
+                    return None
+                value /= by
+            if one_minus:
+                value = 1 - value
+            return -value if negate else value
+
+        return apply
+
+
+_REDUCE: dict[str, Callable[[list[float]], float]] = {
+    "mean": lambda numbers: math.fsum(numbers) / len(numbers),
+    "max": max,
+    "min": min,
+    "sum": math.fsum,
+}
+
+
+def _is_unix(value: Any) -> bool:
+    time = to_float(value)
+    return time is not None and 1e9 <= time < 1e14

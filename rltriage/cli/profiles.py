@@ -1,0 +1,95 @@
+"""`rltriage profiles`: which framework's names mean which metrics, and what a log of yours holds of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from rltriage.cli.options import config_option, json_option, parse_config
+
+
+@click.group("profiles")
+def command() -> None:
+    """List and show framework profiles, and check a log against them."""
+
+
+@command.command("list")
+@json_option
+def list_profiles(as_json: bool) -> None:
+    """One line a framework: name, metrics and facts that it maps, versions it was read from."""
+    from rltriage.rules.frameworks import listing
+
+    for entry in listing():
+        if as_json:
+            click.echo(json.dumps({"format": 1, "type": "profile", **entry}))
+        else:
+            click.echo(f"{entry['profile']:<20} {entry['metrics']:>3} metrics {entry['facts']:>3} facts  {entry['title']}")
+
+
+@command.command("show")
+@click.argument("name", metavar="PROFILE")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Everything that a profile says: names, transforms, config keys, what the framework cannot log."""
+    from rltriage.engine.intake import find_profile
+    from rltriage.rules.frameworks import details
+
+    found = details(find_profile(name))
+    if as_json:
+        click.echo(json.dumps({"format": 1, "type": "profile", **found}))
+        return
+    click.echo(f"{found['profile']}: {found['title']} (read from {found['read_from']})")
+    for title, key in (("metrics", "metrics"), ("config facts", "config")):
+        click.echo(f"\n{title}")
+        for canonical, natives in found[key].items():
+            click.echo(f"  {canonical:<22} {', or '.join(natives)}")
+    click.echo(f"\ncannot log: {', '.join(found['not_logged']) or 'nothing that is known'}")
+    for note in found["notes"]:
+        click.echo(f"note: {note}")
+
+
+@command.command("check")
+@click.argument("source")
+@click.option(
+    "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
+)
+@config_option
+@json_option
+def check(source: str, profile: str, config: tuple[str, ...], as_json: bool) -> None:
+    """What SOURCE gives under its profile: mapped, unmapped, missing, and the config facts found."""
+    from rltriage.cli.replay import find_run
+    from rltriage.engine.feed import check as check_source
+    from rltriage.engine.feed import run_ids
+    from rltriage.engine.sources import open_source
+    from rltriage.exporters.jsonlines import dumps
+
+    path = find_run(source)
+    found = check_source(open_source(path), run_ids([path])[0], profile, parse_config(config))
+    if as_json:
+        click.echo(dumps({"format": 1, "type": "source", **found}))
+        return
+    click.echo(f"{found['source']}: {found['kind']}, {found['records']} records, {found['bad_rows']} not understood")
+    for example in found["bad_examples"]:
+        click.echo(f"  line {example['line']}: {example['reason']}")
+    for run in found["runs"]:
+        _show_run(run)
+
+
+def _show_run(run: dict[str, Any]) -> None:
+    click.echo(f"\n{run['run']}: {run['rows']} rows, read as {run['profile']}")
+    for canonical, native in run["mapped"].items():
+        click.echo(f"  {canonical:<22} {native}")
+    for name, fact in run["facts"].items():
+        click.echo(
+            f"  {name:<22} = {fact['value']}  ({fact['provenance']}{', ' + fact['source'] if fact['source'] else ''})"
+        )
+    for title, key in (
+        ("without a canonical name", "unmapped"),
+        ("known to the profile, not in this log", "missing"),
+        ("never logged by this framework", "never"),
+        ("config keys nobody knows", "unknown_config"),
+    ):
+        if run[key]:
+            click.echo(f"  {title}: {', '.join(run[key])}")

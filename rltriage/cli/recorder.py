@@ -1,0 +1,74 @@
+"""`rltriage recorder`: steps that the flight recorder kept, and their exact replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rltriage.trainer.replay import Replay
+
+
+@click.group("recorder")
+def command() -> None:
+    """List, show and replay the steps that a run's flight recorder kept."""
+
+
+@command.command("list")
+@click.argument("run", metavar="RUN")
+def list_steps(run: str) -> None:
+    """One line a recorded step: why it was kept, and its size."""
+    from rltriage.trainer.recorder import list_recordings
+
+    for recording in list_recordings(_folder(run)):
+        click.echo(f"step {recording.step:>5}  {recording.bytes / 1e6:5.1f} MB  {recording.reason}")
+
+
+@command.command("show")
+@click.argument("run", metavar="RUN")
+@click.argument("step", type=int)
+def show(run: str, step: int) -> None:
+    """The statistics of a recorded step, and on what it was recorded."""
+    from rltriage.trainer.recorder import find_recording
+
+    recording = find_recording(_folder(run), step)
+    click.echo(f"step {recording.step}: {recording.reason}")
+    for name, value in recording.meta["environment"].items():
+        click.echo(f"  {name:<22} {value}")
+    for name, number in recording.statistics.items():
+        click.echo(f"  {name:<22} {number:.6g}")
+
+
+@command.command("replay")
+@click.argument("run", metavar="RUN")
+@click.argument("step", type=int)
+@click.option("--top", default=3, show_default=True, help="How many of the episodes that dominate the step to show.")
+def replay(run: str, step: int, top: int) -> None:
+    """Repeat a recorded step's update and compare its statistics bit by bit. Exit 0 exact, 1 a number moved."""
+    from rltriage.trainer.replay import replay_step
+
+    replayed = replay_step(_folder(run), step, top)
+    for text in _lines(replayed):
+        click.echo(text)
+    raise click.exceptions.Exit(0 if replayed.exact else 1)
+
+
+def _lines(replayed: Replay) -> list[str]:
+    lines = [f"step {replayed.step}: {replayed.compared - len(replayed.moved)} of {replayed.compared} statistics are exact"]
+    lines += [f"  moved: {moved.name} was {moved.recorded!r}, is {moved.replayed!r}" for moved in replayed.moved]
+    lines += [f"  not as recorded: {difference}" for difference in replayed.differences]
+    for episode in replayed.dominant:
+        lines.append(f"episode {episode.row}: {episode.share:.0%} of the gradient, reward {episode.reward:g}")
+        lines.append(f"  {episode.text}")
+    return lines
+
+
+def _folder(run: str) -> Path:
+    from rltriage.cli.replay import find_run
+
+    path = Path(find_run(run))
+    if not path.is_dir():
+        raise click.UsageError(f"{run}: no such run directory; RUN is a folder of `rltriage train` or `rltriage.watch`")
+    return path / "recorder"

@@ -1,0 +1,90 @@
+"""`rltriage watch`: follow logs or endpoints live: alerts here, gauges for Prometheus, receivers where configured."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rltriage.cli.options import config_option, json_option, parse_config, rules_option
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rltriage.rules.config import Config
+    from rltriage.rules.model import RulePack
+    from rltriage.watching import Sink
+
+
+@click.command("watch")
+@click.argument("sources", nargs=-1, metavar="[SOURCE...]")
+@click.option("--file", "config_file", type=click.Path(path_type=Path), help="A rltriage.yaml: sources, receivers, state.")
+@click.option("--listen", metavar="HOST:PORT", help="Where to serve the gauges. Default: a free port on 127.0.0.1.")
+@click.option("--insecure", is_flag=True, help="Allow an address that others can reach without TLS and authentication.")
+@click.option("--profile", default="auto", show_default=True, help="The framework that writes the logs; auto goes by keys.")
+@rules_option
+@config_option
+@json_option
+def command(
+    sources: tuple[str, ...],
+    config_file: Path | None,
+    listen: str | None,
+    insecure: bool,
+    profile: str,
+    packs: tuple[str, ...],
+    config: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Follow SOURCE: files, folders or globs of logs, http(s) endpoints with metrics. Stops at Ctrl-C or SIGTERM.
+
+    A changed rule file is picked up by itself; with mistakes in it the old rules stay and the endpoint says so.
+    """
+    if not sources and not config_file:
+        raise click.UsageError("name what to watch: SOURCE..., or --file rltriage.yaml")
+    with tempfile.TemporaryDirectory(prefix="rltriage-") as state:
+        settings = _settings(config_file, Path(state))
+        settings = replace(
+            settings,
+            sources=(*settings.sources, *_sources(sources, profile, parse_config(config))),
+            packs=packs or settings.packs,
+            listen=listen or (settings.listen if config_file else "127.0.0.1:0"),
+        )
+        _run(settings, insecure, as_json)
+
+
+def _settings(config_file: Path | None, state: Path) -> Config:
+    from rltriage.rules.config import Config, load_config
+
+    return load_config(config_file) if config_file else Config(state_dir=state)
+
+
+def _sources(names: tuple[str, ...], profile: str, config: dict[str, Any]) -> list[Any]:
+    from rltriage.cli.replay import find_run
+    from rltriage.rules.config import SourceConfig
+
+    return [
+        SourceConfig("metrics", name, profile=profile, config=config)
+        if name.startswith(("http://", "https://"))
+        else SourceConfig("path", str(Path(find_run(name)).absolute()), profile=profile, config=config)
+        for name in names
+    ]
+
+
+def _run(settings: Config, insecure: bool, as_json: bool) -> None:
+    import logging
+
+    from rltriage.service import Service
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")  # stderr
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+
+    def sinks(pack: RulePack) -> Iterable[Sink]:
+        from rltriage.cli.output import JsonLines, TextBlocks
+
+        return (JsonLines(pack.catalogue) if as_json else TextBlocks(pack.catalogue),)
+
+    Service(settings, sinks=sinks, insecure=insecure).run()
