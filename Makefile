@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check lint types layers
+.PHONY: help dev demo test check docs lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -21,6 +21,9 @@ dev: $(VENV)/ready  ## set up .venv with everything that demo, check and test ne
 
 demo: dev  ## train with a masked-token fault, watch the gauges, see the alert and its first test
 	$(BIN)/rltriage demo
+
+docs: dev  ## write the generated parts of the pages anew
+	$(BIN)/python docs/build.py
 
 check: dev lint types layers  ## style, types and layers, against what is shipped
 
