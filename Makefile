@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs lint types layers
+.PHONY: help dev demo test check docs chaos lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
