@@ -253,7 +253,22 @@ def settings() -> str:
     return "\n".join(parts)
 
 
+def index() -> str:
+    """Every page with its title and its first sentence."""
+    rows = []
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        title = re.search(r"^# (.+)$", text, re.MULTILINE)
+        first = re.search(r"^(?![#<\[|-]|```|\s*$)(.+?[.:])(?=\s|$)", text, re.MULTILINE | re.DOTALL)
+        if page.name != "README.md":
+            rows.append(
+                [f"[{page.name}]({page.name})", title[1] if title else "", " ".join(first[1].split()) if first else ""]
+            )
+    return table(("page", "title", "what for"), rows)
+
+
 PARTS = {
+    "index": index,
     "found": found,
     "runbook": runbook,
     "tests": tests,

@@ -16,7 +16,6 @@ from rltriage.rules.errors import RltriageError
 
 COMMANDS = {
     "check": ("checks", "run the invariants of a trainer on one batch"),
-    "demo": ("demo", "the tour: a run with a fault, and a healthy one"),
     "export": ("export", "a finished run as OpenMetrics, for Prometheus blocks"),
     "notify": ("notify", "send a test notification to every receiver of a configuration"),
     "profiles": ("profiles", "which framework's names map to which metrics"),

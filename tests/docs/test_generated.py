@@ -54,21 +54,10 @@ def test_the_example_pack_uses_every_kind() -> None:
         assert {rule for result in results if result.kind == kind for rule in result.rules} == {r.id for r in pack.rules}
 
 
-def test_the_index_lists_every_page() -> None:
-    """A page that nobody links to is a page that nobody reads."""
+def test_the_index_lists_every_example() -> None:
+    """A file that nobody links to is a file that nobody reads; pages list themselves."""
     index = (DOCS / "README.md").read_text(encoding="utf-8")
-    missing = [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and f"({page.name})" not in index]
-    assert not missing
-    examples = [path.name for path in (DOCS / "examples").iterdir() if f"(examples/{path.name})" not in index]
-    assert not examples
-
-
-def test_the_changelog_names_every_command() -> None:
-    """What a release brings is in the list: each command of the command line among it."""
-    from rltriage.cli import COMMANDS
-
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert not [name for name in COMMANDS if f"`{name}`" not in text and f"`rltriage {name}" not in text]
+    assert not [path.name for path in (DOCS / "examples").iterdir() if f"(examples/{path.name})" not in index]
 
 
 def dependencies() -> dict[str, str]:
