@@ -59,7 +59,9 @@ def test_a_profile_is_one_file(copy: Path, read_blocks: Any) -> None:
     """With the YAML file in the folder, a log of the framework is recognised by its names, and scaled."""
     (profile,) = (block for block in read_blocks(ROOT / "CONTRIBUTING.md") if block.file == "my_framework.yaml")
     (copy / "rltriage" / "rules" / "profiles" / "my_framework.yaml").write_text(profile.text)
-    rows = [f'{{"iteration": {i}, "my/mean_return": 0.5, "my/policy_entropy": 1, "my/clip_percent": {i}}}' for i in range(6)]
+    rows = [
+        f'{{"iteration": {i}, "my/mean_return": 0.5, "my/policy_entropy": 1, "my/clip_percent": {i}}}' for i in range(6)
+    ]
     (copy / "log.jsonl").write_text("\n".join(rows) + "\n")
     assert "my_framework" in rltriage(copy, "profiles", "list")
     assert "read as my_framework" in rltriage(copy, "replay", "log.jsonl")
@@ -69,7 +71,9 @@ def test_a_profile_is_one_file(copy: Path, read_blocks: Any) -> None:
 def test_a_fault_is_an_entry_of_the_catalogue(copy: Path) -> None:
     """With an entry and a rule that suspects it, an alert names the new fault."""
     faults = copy / "rltriage" / "rules" / "faults.yaml"
-    faults.write_text(faults.read_text() + "  tool_server_down:\n    title: the tool server is down\n    summary: No call works.\n")
+    faults.write_text(
+        faults.read_text() + "  tool_server_down:\n    title: the tool server is down\n    summary: No call works.\n"
+    )
     (copy / "mine.yaml").write_text(
         "version: 1\npack: mine\nrules:\n  - {id: r, summary: s, group: behavior, severity: warning,"
         " when: {threshold: {metric: malformed, above: 2}}, suspects: {tool_server_down: 0.9}, first_test: read_20_trajectories}\n"
