@@ -17,7 +17,7 @@ OPEN = ("firing", "flapping", "stale")
 
 
 class Collector:
-    """Keeps one run's curves, the transitions of its alerts (all newest 400), the newest state of each, its incidents.
+    """Keeps one run's curves, the transitions of its alerts (the newest 400), the newest state of each, its incidents.
 
     Rows arrive on one thread; others read under `reading()`.
     """
@@ -63,13 +63,6 @@ class Collector:
         with self._lock:
             yield self
 
-    def explained(self, alerts: Iterator[Alert]) -> None:
-        """Open alerts as the monitor has them now: what explains them may have changed without a transition."""
-        with self._lock:
-            for alert in alerts:
-                if alert.id in self.alerts:
-                    self.alerts[alert.id] = alert
-
     def _take(self, row: Row) -> None:
         self.curves.add(row.step, row.metrics)
         self.rows += 1
@@ -90,3 +83,27 @@ class Collector:
         if len(self.alerts) > MAX_TRANSITIONS:
             closed = (key for key, one in self.alerts.items() if one.state not in OPEN)
             self.alerts.pop(next(closed, next(iter(self.alerts))))
+
+
+class Collectors:
+    """A collector for each run of a log or service, as one sink."""
+
+    def __init__(self, buckets: int = BUCKETS) -> None:
+        self._buckets = buckets
+        self._runs: dict[str, Collector] = {}
+
+    def of(self, run: Run) -> Collector:
+        """The run's collector; a new one where the run is new."""
+        found = self._runs.get(run.id)
+        if found is None:
+            found = self._runs[run.id] = Collector(run, self._buckets)
+        return found
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        """Take a row and what it changed."""
+        self.of(run).publish(run, row, report)
+
+    def end(self, run_id: str, state: RunState, now: float) -> None:
+        """A run is over."""
+        if run_id in self._runs:
+            self._runs[run_id].end(run_id, state, now)

@@ -160,7 +160,7 @@ def build(
             symptoms=_symptoms(run, rules, lines, pack.catalogue),
             pairs=_pairs(lines, _marks(standing)),
             metrics=tuple(lines.values()),
-            checks=_checks(run.checks, run.curves, pack.catalogue),
+            checks=_checks(run.checks, pack.catalogue),
             missing=_missing(pack.rules, seen, known, pack.catalogue),
             catalogue=pack.catalogue,
             rules=rules,
@@ -290,11 +290,14 @@ def _pairs(lines: Mapping[str, Line], marks: tuple[Mark, ...]) -> tuple[Chart, .
     return tuple(found)
 
 
-def _checks(results: Mapping[str, float], values: Mapping[str, object], catalogue: Catalogue) -> tuple[Check, ...]:
+def _checks(results: Mapping[str, float], catalogue: Catalogue) -> tuple[Check, ...]:
     """Every invariant with its newest result; none at all where none was run."""
     if not results:
         return ()
-    titles = {test.check: test.title for test in catalogue.first_tests.values() if test.check is not None}
+    titles: dict[int, str] = {}
+    for test in catalogue.first_tests.values():  # the invariants come first in the file, other uses of a check after them
+        if test.check is not None:
+            titles.setdefault(test.check, test.title)
     found = []
     for number, check in enumerate(CHECKS, start=1):
         result = results.get(f"check_{check}")

@@ -179,8 +179,8 @@ def _range(lines: Iterable[Line]) -> tuple[float, float]:
     lows = [b.low for line in lines for b in line.buckets] + [low for line in lines for _, low, _ in line.band]
     highs = [b.high for line in lines for b in line.buckets] + [high for line in lines for _, _, high in line.band]
     low, high = min(lows, default=0.0), max(highs, default=1.0)
-    if low == high:
-        room = abs(low) / 2 or 0.5
+    if high / 2 - low / 2 < 1e-300:  # equal, or too close for the arithmetic of pixels
+        room = abs(low) / 2 if abs(low) > 1e-290 else 0.5
         return low - room, high + room
     room = high / 25 - low / 25
     return low - room, high + room
