@@ -80,7 +80,10 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """Everything about one run. `standing` are alerts that nothing has resolved, strongest first."""
+    """Everything about one run. `standing` are alerts that nothing has resolved, strongest first.
+
+    `resolved` is True where `incident` is over; `drawn` are the alerts of the triage map: those that stand, else its own.
+    """
 
     id: str
     profile: str
@@ -93,7 +96,9 @@ class RunReport:
     labels: Mapping[str, str]
     facts: Mapping[str, Fact]
     incident: Incident | None
+    resolved: bool
     standing: tuple[Alert, ...]
+    drawn: tuple[Alert, ...]
     timeline: tuple[Alert, ...]
     timeline_total: int
     symptoms: tuple[Chart, ...]
@@ -115,7 +120,7 @@ class RunReport:
 
     @property
     def fault(self) -> str:
-        """The first suspect of what stands, empty if nothing is suspected."""
+        """The first suspect of the incident, empty if nothing is or was suspected."""
         if self.incident is not None and self.incident.suspects:
             return self.incident.suspects[0].fault
         return ""
@@ -153,8 +158,10 @@ def build(
             restarts=run.curves.restarts,
             labels=run.run.labels,
             facts=dict(sorted(known.items())),
-            incident=run.incident if serious else None,
+            incident=run.incident,
+            resolved=run.incident is not None and not serious,
             standing=standing,
+            drawn=standing if serious or run.incident is None else _of_incident(run.incident, run.alerts.values()),
             timeline=tuple(_as_known_now(alert, run) for alert in run.transitions),
             timeline_total=run.transitions_total,
             symptoms=_symptoms(run, rules, lines, pack.catalogue),
@@ -175,10 +182,17 @@ def build(
 
 def _standing(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
     """What nothing has resolved: what explains before what is explained, then by severity and age."""
-    found = [alert for alert in alerts if alert.state in _STANDING]
-    return tuple(
-        sorted(found, key=lambda a: (a.explained_by is not None, -SEVERITIES.index(a.severity), a.since_step, a.rule))
-    )
+    return tuple(sorted((alert for alert in alerts if alert.state in _STANDING), key=_order))
+
+
+def _of_incident(incident: Incident, alerts: Iterable[Alert]) -> tuple[Alert, ...]:
+    """The alerts that an incident was made of, each rule's newest."""
+    newest = {alert.rule: alert for alert in alerts}
+    return tuple(sorted((newest[rule] for rule in incident.rules if rule in newest), key=_order))
+
+
+def _order(alert: Alert) -> tuple[object, ...]:
+    return alert.explained_by is not None, -SEVERITIES.index(alert.severity), alert.since_step, alert.rule
 
 
 def _as_known_now(alert: Alert, run: Collector) -> Alert:
@@ -333,7 +347,8 @@ def _missing(
 
 def first_test(report: RunReport) -> FirstTest | None:
     """The test to run first, as an entry of the catalogue."""
-    name = report.incident.first_test if report.incident else report.standing[0].first_test if report.standing else ""
+    name = report.standing[0].first_test if report.standing else ""
+    name = report.incident.first_test if report.incident is not None and (not report.resolved or not name) else name
     return report.catalogue.first_tests.get(name)
 
 

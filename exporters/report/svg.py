@@ -171,7 +171,7 @@ def _step_axis(first: int, last: int, across: Scale, y: float) -> list[str]:
     body = [tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=_f(y), y2=_f(y), class_="axis")]
     steps = sorted({int(step) for step in _ticks(first, last, 6) if first <= step <= last} or {first})
     body += [text(across(step), y + 16, str(step), "tick", "middle") for step in steps]
-    return [*body, text(WIDTH - RIGHT + 8, y + 16, "step", "tick")]
+    return [*body, text(LEFT - 24, y + 16, "step", "tick", "end")]
 
 
 def _range(lines: Iterable[Line]) -> tuple[float, float]:
