@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rltriage.engine.inference import inferred
 from rltriage.engine.report import Alert, Incident, StepReport
-from rltriage.engine.rows import Row, Run
+from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.report.curves import BUCKETS, Curves
 from rltriage.exporters.state import RunState
 
 MAX_TRANSITIONS = 400
+INFERABLE = frozenset({"kl_term", "updates_per_batch"})
+"""Facts that `engine.inference` can find in rows."""
 OPEN = ("firing", "flapping", "stale")
 
 
@@ -36,6 +39,7 @@ class Collector:
         self.incident: Incident | None = None
         self.checks: dict[str, float] = {}
         self.version = 0
+        self._inferred: dict[str, Fact] = {}
         self._lock = threading.Lock()
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
@@ -57,6 +61,11 @@ class Collector:
             self.state = state
             self.version += 1
 
+    @property
+    def facts(self) -> dict[str, Fact]:
+        """The config facts known by now, those that the rows have proven included."""
+        return {**self._inferred, **self.run.facts}
+
     @contextmanager
     def reading(self) -> Iterator[Collector]:
         """Hold the run still while it is read."""
@@ -71,6 +80,8 @@ class Collector:
         self.last_step = row.step
         self.last_time = row.time if row.time is not None else self.last_time
         self.state = "running"
+        if len(self._inferred) < len(INFERABLE - self.run.facts.keys()):
+            self._inferred |= inferred(row.metrics, self.facts)
         for name, value in row.metrics.items():
             if name.startswith("check_"):
                 self.checks[name] = value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rltriage.exporters.jsonlines import test_command
-from rltriage.exporters.report.model import RunReport, first_test
+from rltriage.exporters.report.model import Outlook, RunReport, first_test
 from rltriage.exporters.text import percent
 
 ACTIONS = {
@@ -13,7 +13,7 @@ ACTIONS = {
 }
 
 
-def headline(report: RunReport) -> str:
+def headline(report: Outlook) -> str:
     """What is wrong, in one sentence."""
     incident = report.incident
     if incident is not None and incident.suspects:
@@ -37,7 +37,7 @@ def headline(report: RunReport) -> str:
     return f"Nothing is wrong that these metrics can show, in {rows}."
 
 
-def _resolved_at(report: RunReport) -> int:
+def _resolved_at(report: Outlook) -> int:
     return max((alert.step for alert in report.drawn), default=report.last_step or 0)
 
 

@@ -80,8 +80,8 @@ def _reports(
     from rltriage.cli.replay import find_run
     from rltriage.engine.feed import run_ids
     from rltriage.engine.sources import open_source
+    from rltriage.exporters.report.build import build
     from rltriage.exporters.report.collect import Collectors
-    from rltriage.exporters.report.model import build
     from rltriage.replaying import replay
     from rltriage.rules.loader import load_rules
 
@@ -94,8 +94,7 @@ def _reports(
             collectors = Collectors()
             for replayed in replay(source, pack, run_id=run_id, profile=profile, config=facts, sinks=(outcome, collectors)):
                 collector = collectors.of(replayed.watched.run)
-                known = replayed.watched.monitor.facts
-                reports.append(build(collector, pack, facts=known, unmapped=replayed.intake.unmapped))
+                reports.append(build(collector, pack, unmapped=replayed.intake.unmapped))
     return reports
 
 

@@ -9,8 +9,9 @@ import pytest
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.engine.triage import Triage
+from rltriage.exporters.report.build import build
 from rltriage.exporters.report.collect import Collector
-from rltriage.exporters.report.model import RunReport, build
+from rltriage.exporters.report.model import RunReport
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import RulePack
 
@@ -35,7 +36,7 @@ def report_of(pack: RulePack) -> Callable[..., RunReport]:
         if state:
             collector.publish(run, None, monitor.close())
             collector.end(name, state, 0.0)
-        return build(collector, pack, facts=monitor.facts, reference=reference)
+        return build(collector, pack, reference=reference)
 
     return make
 

@@ -150,8 +150,8 @@ def test_long_runs_stay_small(report_of, pack) -> None:
     """Tens of thousands of rows give a page under 1 MB in which a one-row spike is still to be seen."""
     from rltriage.engine.report import EMPTY
     from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.report.build import build
     from rltriage.exporters.report.collect import Collector
-    from rltriage.exporters.report.model import build
 
     collector, run = Collector(Run("long")), Run("long")
     names = [name for name in pack.catalogue.metrics if not name.startswith("check_")][:40]
