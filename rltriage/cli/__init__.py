@@ -21,7 +21,9 @@ COMMANDS = {
     "profiles": ("profiles", "which framework's names map to which metrics"),
     "recorder": ("recorder", "list, show and replay recorded steps"),
     "replay": ("replay", "evaluate the rules over logs that exist"),
+    "report": ("report", "what happened in a run, as one self-contained file"),
     "rules": ("rules", "check, list, explain, test and compile rule packs"),
+    "serve": ("serve", "watch, with the on-call page: every run live in a browser"),
     "train": ("train", "train the reference agent, watched, with a fault of your choice"),
     "watch": ("watch", "follow logs or endpoints live: alerts here, gauges for Prometheus"),
 }
