@@ -232,13 +232,13 @@ def _start(file: Path, offset: float) -> subprocess.Popen[bytes]:
 
 def _life(file: Path, chance: random.Random, hook: Journal, early: bool) -> float:
     """One start and its kill; the moment of the kill."""
-    attempts = hook.attempts
+    enough = len(hook.accepted) + chance.randint(2, 8)  # not seconds: a busy machine would be killed before it did anything
     process = _start(file, chance.choice([0.0, chance.uniform(-86400, 86400)]))
     deadline = time.monotonic() + START_SECONDS
-    while not early and hook.attempts == attempts and time.monotonic() < deadline and process.poll() is None:
+    while not early and len(hook.accepted) < enough and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.005)
     try:
-        process.wait(chance.uniform(0.0, 1.5))
+        process.wait(chance.uniform(0.0, 1.0))
     except subprocess.TimeoutExpired:
         at = time.monotonic()
         process.send_signal(signal.SIGKILL)

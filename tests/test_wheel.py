@@ -1,35 +1,68 @@
-"""What is shipped: the wheel holds the whole tree and works outside the checkout."""
+"""What is shipped: the sdist builds a wheel that holds the whole tree and works when installed, outside the checkout."""
 
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import venv
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 
+import click
 import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = ("rltriage", "rules", "engine", "exporters", "trainer")
 SHIPPED = {".py", ".yaml", ".json", ".safetensors", ".typed", ".html", ".css", ".js"}
+SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the tracked files: a stale build folder cannot lend it anything."""
-    folder = tmp_path_factory.mktemp("wheel")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist, built from a copy of the tracked files: a stale build folder cannot lend it anything."""
+    folder = tmp_path_factory.mktemp("sdist")
     copy = folder / "tree"
     for layer in LAYERS:
         shutil.copytree(ROOT / layer, copy / layer, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
-    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), str(copy)]
+    subprocess.run([sys.executable, "-c", SDIST, str(folder)], cwd=copy, check=True, capture_output=True)
+    return next(folder.glob("*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the sdist as a package index's users would build it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder), str(sdist)]
     subprocess.run(build, check=True, capture_output=True)
     return next(folder.glob("*.whl"))
 
 
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of a fresh environment that has the wheel, and the dependencies of this one."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, symlinks=True, with_pip=False)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+    subprocess.run([*pip, "install", "-q", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(str(Path(click.__file__).parents[1]) + "\n")
+    return folder / "bin"
+
+
+def run(program: Path, *arguments: str, cwd: Path) -> str:
+    """What an installed program prints, away from the checkout."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    result = subprocess.run([str(program), *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
 def test_wheel_holds_every_file_of_the_tree(wheel: Path) -> None:
-    """No module, pack, catalogue, profile or checkpoint is forgotten."""
+    """No module, pack, catalogue, profile or checkpoint is forgotten, on the way through the sdist too."""
     tree = {
         str(Path("rltriage", path.relative_to(ROOT)) if layer != "rltriage" else path.relative_to(ROOT))
         for layer in LAYERS
@@ -40,15 +73,34 @@ def test_wheel_holds_every_file_of_the_tree(wheel: Path) -> None:
     assert names == tree
 
 
-def test_command_line_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
-    """`python -m rltriage` works from the unpacked wheel, away from the checkout."""
-    zipfile.ZipFile(wheel).extractall(tmp_path)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    code = (
-        "import sys, rltriage; assert rltriage.__file__.startswith(sys.argv[1]), rltriage.__file__;"
-        "sys.argv[1:] = ['rules', 'check']; from rltriage.cli import main; main()"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
+def test_sdist_and_wheel_carry_licence_and_types(sdist: Path, wheel: Path) -> None:
+    """The licence's text, its id in the metadata, the README, and the marker that tells type checkers to look."""
+    with tarfile.open(sdist) as archive:
+        assert {"LICENSE", "README.md", "pyproject.toml"} <= {Path(name).name for name in archive.getnames()}
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = Parser().parsestr(archive.read(next(n for n in names if n.endswith("/METADATA"))).decode())
+    assert any(name.endswith("licenses/LICENSE") for name in names) and "rltriage/py.typed" in names
+    assert metadata["License-Expression"] == "Apache-2.0" and "# rltriage" in str(metadata.get_payload())
+
+
+def test_installed_commands_run_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
+    """`rltriage` and `python -m rltriage` of a clean environment: version, shipped rules, their tests."""
+    import rltriage
+
+    assert run(installed / "rltriage", "--version", cwd=tmp_path) == f"rltriage, version {rltriage.__version__}\n"
+    place = run(installed / "python", "-c", "import rltriage; print(rltriage.__file__)", cwd=tmp_path)
+    assert place.startswith(str(installed.parent))
+    run(installed / "python", "-m", "rltriage", "rules", "check", cwd=tmp_path)
+
+
+def test_versions_agree() -> None:
+    """The package, pyproject.toml and CITATION.cff name one version."""
+    import tomllib
+
+    import yaml
+
+    import rltriage
+
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert rltriage.__version__ == declared == yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]

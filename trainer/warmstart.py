@@ -24,6 +24,7 @@ from rltriage.trainer.policy import CHECKPOINT, Policy
 from rltriage.trainer.sampling import collate
 
 BATCH, STEPS, DEMONSTRATIONS = 48, 250, 2000
+SEED = 1  # of the shipped base
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Habits:
 
 MECHANICS = Habits(read=0.7)
 MEDIOCRE = Habits(
-    read=0.17,
+    read=0.14,
     use=0.7,
     wander=0.2,
     hardcode=0.06,
@@ -134,7 +135,7 @@ def fit(policy: Policy, habits: Habits, lr: float, rng: random.Random, progress:
             print(f"step {step + 1}/{STEPS}  loss {loss.item():.4f}", file=sys.stderr)
 
 
-def build(seed: int = 0, mediocre: Habits = MEDIOCRE, progress: bool = False) -> Policy:
+def build(seed: int = SEED, mediocre: Habits = MEDIOCRE, progress: bool = False) -> Policy:
     """The base policy of a seed. The same seed and thread count give the same bits."""
     rng = random.Random(f"warm start {seed}")
     policy = Policy(seed)
@@ -149,7 +150,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description="Rebuild the base policy of the reference trainer.")
     parser.add_argument("out", nargs="?", type=Path, default=CHECKPOINT)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=SEED)
     options = parser.parse_args()
     torch.set_num_threads(1)
     policy = build(options.seed, progress=True)

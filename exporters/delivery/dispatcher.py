@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from rltriage.engine.report import Alert, Incident
+from rltriage.engine.report import Alert, Incident, State
 from rltriage.exporters.delivery.alertmanager import AFTERLIFE_SECONDS, RESEND_SECONDS
 from rltriage.exporters.delivery.base import Outcome, Receiver
-from rltriage.exporters.delivery.message import NO_CATALOGUE, Message, compose
+from rltriage.exporters.delivery.message import CLOSED, NO_CATALOGUE, Message, compose
 from rltriage.exporters.delivery.outbox import FAR, Entry, Outbox
 from rltriage.rules.model import SEVERITIES, Catalogue, Severity
 
@@ -135,7 +135,9 @@ class Dispatcher:
         for name, route in self.routes.items():
             for entry in self.outbox.live(name):
                 message = entry.message
-                if message.run == run and message.open and message.alert not in open_ids:
+                if message.run != run or not message.open or message.alert in open_ids:
+                    continue
+                if not self._told(route, message.alert, *CLOSED):  # else its end is on its way already
                     closed += self._supersede(route, message, now)
         return closed
 
@@ -178,7 +180,7 @@ class Dispatcher:
         if message.state == "firing":
             if quiet or not route.takes(message):
                 return False
-        elif not self._told(route, message.alert):
+        elif not self._told(route, message.alert, "firing"):
             return False
         elif message.state == "stale" and not reminded:
             return False  # people hear of a run that stopped through its liveness alert, once
@@ -189,10 +191,10 @@ class Dispatcher:
             self._close_others(name, message, now)
         return accepted
 
-    def _told(self, route: Route, alert: str) -> bool:
-        """Whether the receiver was ever told that this alert fires."""
-        states = {_key_state(route, "firing", severity) for severity in SEVERITIES}
-        return any(self.outbox.knows(alert, state, route.receiver.name) for state in states)
+    def _told(self, route: Route, alert: str, *states: State) -> bool:
+        """Whether one of these transitions of an alert was ever accepted for the receiver, at any severity."""
+        keys = {_key_state(route, state, severity) for state in states for severity in SEVERITIES}
+        return any(self.outbox.knows(alert, key, route.receiver.name) for key in keys)
 
     def _close_others(self, name: str, message: Message, now: float) -> None:
         """An open alert whose severity changed, because a config fact became known, is another series: end the old one."""

@@ -1,0 +1,216 @@
+"""Curves as inline SVG: no library, no script, colours from the page's style sheet, meaning never by colour alone.
+
+Lines differ by dash pattern and carry their name at their end, alerts are numbered flags, healthy bands have an outline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import NamedTuple
+
+from rltriage.exporters.report.curves import Bucket
+from rltriage.exporters.report.model import Chart, Line, Mark
+from rltriage.exporters.report.words import number
+
+WIDTH = 640
+LEFT, RIGHT, TOP, BOTTOM = 58, 92, 20, 24
+PANEL = 136
+DOTS = 48
+"""Up to so many observations each is drawn as a dot, too."""
+
+
+def tag(name: str, content: str = "", **attributes: object) -> str:
+    """One element; `class_` is `class`, other underscores are hyphens. The content is markup, attribute values are text."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items() if value != ""
+    )
+    return f"<{name}{given}>{content}</{name}>" if content else f"<{name}{given}/>"
+
+
+def text(x: float, y: float, words: str, class_: str = "", anchor: str = "start") -> str:
+    """A text element."""
+    return tag("text", escape(words), x=_f(x), y=_f(y), class_=class_, text_anchor=anchor if anchor != "start" else "")
+
+
+class Scale(NamedTuple):
+    """A straight map of values in [low, high] to pixels from `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        # Halved, so that the width of a range of extreme floats does not overflow.
+        share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        return self.start + min(max(share, -0.5), 1.5) * (self.end - self.start)
+
+
+def chart_svg(chart: Chart, ident: str) -> str:
+    """A chart as one SVG element with title and description; `ident` is unique in the page."""
+    panels = [chart.lines] if chart.shared else [(line,) for line in chart.lines]
+    height = len(panels) * PANEL + BOTTOM + TOP
+    steps = [bucket.step for line in chart.lines for bucket in line.buckets] + [
+        g for line in chart.lines for g in line.gaps
+    ]
+    first, last = (min(steps), max(steps)) if steps else (0, 1)
+    across = Scale(first, max(last, first + 1), LEFT, WIDTH - RIGHT)
+    body = [tag("title", escape(chart.title), id=f"{ident}-t"), tag("desc", escape(describe(chart)), id=f"{ident}-d")]
+    for place, lines in enumerate(panels):
+        body += _panel(lines, across, TOP + place * PANEL, 0 if chart.shared else place)
+    body += _flags(chart.marks, across, height - BOTTOM)
+    body += _step_axis(first, last, across, height - BOTTOM)
+    return tag(
+        "svg",
+        "".join(body),
+        viewBox=f"0 0 {WIDTH} {height}",
+        role="img",
+        class_="chart",
+        aria_labelledby=f"{ident}-t {ident}-d",
+    )
+
+
+def spark_svg(line: Line, width: int = 120, height: int = 24) -> str:
+    """A small picture of a course, for lists; the numbers beside it say what it shows."""
+    buckets = _thin(line.buckets, width // 2)
+    if not buckets:
+        return ""
+    across = Scale(buckets[0].step, max(buckets[-1].step, buckets[0].step + 1), 2, width - 2)
+    up = Scale(*_range([line]), height - 3, 3)
+    points = " ".join(f"{_f(across(b.step))},{_f(up(b.mean))}" for b in buckets)
+    drawn = tag("polyline", points=points, class_="line line-0")
+    if len(buckets) == 1:
+        drawn = tag("circle", cx=_f(across(buckets[0].step)), cy=_f(up(buckets[0].mean)), r=2, class_="dot dot-0")
+    return tag("svg", drawn, viewBox=f"0 0 {width} {height}", class_="spark", aria_hidden="true", focusable="false")
+
+
+def describe(chart: Chart) -> str:
+    """What the picture shows, for those who cannot see it."""
+    parts = []
+    for line in chart.lines:
+        if line.buckets:
+            start, end = line.buckets[0], line.buckets[-1]
+            low, high = min(b.low for b in line.buckets), max(b.high for b in line.buckets)
+            parts.append(
+                f"{line.metric} goes from {number(start.mean)} at step {start.step} to {number(end.mean)} at step "
+                f"{end.step}, between {number(low)} and {number(high)}."
+            )
+        if line.gaps:
+            parts.append(f"{line.metric} is no number at step {line.gaps[0]}" + (" and later." if line.gaps[1:] else "."))
+    parts += [f"Flag {place} at step {mark.step}: {mark.text}." for place, mark in enumerate(chart.marks, start=1)]
+    return " ".join(parts)
+
+
+def _panel(lines: Sequence[Line], across: Scale, top: float, first_style: int) -> list[str]:
+    low, high = _range(lines)
+    up = Scale(low, high, top + PANEL - 14, top + 10)
+    body = []
+    for value in _ticks(low, high):
+        y = up(value)
+        body.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=_f(y), y2=_f(y), class_="grid"))
+        body.append(text(LEFT - 6, y + 4, number(value), "tick", "end"))
+    ends: list[tuple[float, str]] = []
+    for style, line in enumerate(lines, start=first_style):
+        body += _band(line, across, up)
+        body += _course(line, across, up, style)
+        if line.buckets:
+            ends.append((up(line.buckets[-1].mean), line.metric))
+    return body + _names(ends, top)
+
+
+def _band(line: Line, across: Scale, up: Scale) -> list[str]:
+    if not line.band:
+        return []
+    edge = [(across(step), up(high)) for step, _, high in line.band] + [
+        (across(step), up(low)) for step, low, _ in reversed(line.band)
+    ]
+    return [tag("polygon", points=_points(edge), class_="band")]
+
+
+def _course(line: Line, across: Scale, up: Scale, style: int) -> list[str]:
+    body = []
+    buckets = line.buckets
+    if line.width > 1:
+        edge = [(across(b.step), up(b.high)) for b in buckets] + [(across(b.step), up(b.low)) for b in reversed(buckets)]
+        body.append(tag("polygon", points=_points(edge), class_=f"span span-{style}"))
+    course = [(across(b.step), up(b.mean)) for b in buckets]
+    body.append(tag("polyline", points=_points(course), class_=f"line line-{style}"))
+    if len(buckets) <= DOTS:
+        body += [tag("circle", cx=_f(x), cy=_f(y), r=2.5, class_=f"dot dot-{style}") for x, y in course]
+    for step in line.gaps:
+        x, y = across(step), max(up.start, up.end) + 2
+        body.append(tag("path", d=f"M{_f(x - 4)} {_f(y - 4)}l8 8m0 -8l-8 8", class_="gap"))
+    return body
+
+
+def _names(ends: list[tuple[float, str]], top: float) -> list[str]:
+    """The metrics' names at the ends of their lines, moved apart where they would overlap."""
+    body, last = [], -math.inf
+    for y, name in sorted(ends):
+        last = max(y + 4, last + 13, top + 10)
+        body.append(text(WIDTH - RIGHT + 8, last, name if len(name) < 14 else name[:12] + "..", "name"))
+    return body
+
+
+def _flags(marks: Sequence[Mark], across: Scale, bottom: float) -> list[str]:
+    """Numbered flags on lines through all panels; the legend under the picture says what each is."""
+    body, taken = [], -math.inf
+    for place, mark in sorted(enumerate(marks, start=1), key=lambda item: item[1].step):
+        x = across(mark.step)
+        body.append(tag("line", x1=_f(x), x2=_f(x), y1=16, y2=_f(bottom), class_=f"flag flag-{mark.severity}"))
+        at = max(x, taken + 15)
+        taken = at
+        body.append(tag("circle", cx=_f(at), cy=9, r=7.5, class_=f"pin pin-{mark.severity}"))
+        body.append(text(at, 12.5, str(place), "pin-text", "middle"))
+    return body
+
+
+def _step_axis(first: int, last: int, across: Scale, y: float) -> list[str]:
+    body = [tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=_f(y), y2=_f(y), class_="axis")]
+    steps = sorted({int(step) for step in _ticks(first, last, 6) if first <= step <= last} or {first})
+    body += [text(across(step), y + 16, str(step), "tick", "middle") for step in steps]
+    return [*body, text(WIDTH - RIGHT + 8, y + 16, "step", "tick")]
+
+
+def _range(lines: Iterable[Line]) -> tuple[float, float]:
+    """What the values and bands span, with room at both ends; never empty."""
+    lows = [b.low for line in lines for b in line.buckets] + [low for line in lines for _, low, _ in line.band]
+    highs = [b.high for line in lines for b in line.buckets] + [high for line in lines for _, _, high in line.band]
+    low, high = min(lows, default=0.0), max(highs, default=1.0)
+    if low == high:
+        room = abs(low) / 2 or 0.5
+        return low - room, high + room
+    room = high / 25 - low / 25
+    return low - room, high + room
+
+
+def _ticks(low: float, high: float, most: int = 4) -> list[float]:
+    """Round values within [low, high]: at most about `most`, 1, 2 or 5 times a power of ten apart."""
+    width = high - low
+    if not math.isfinite(width) or width <= 0:
+        return [low]
+    rough = width / most
+    power = 10.0 ** math.floor(math.log10(rough)) if rough > 1e-300 else 0.0
+    step = next((power * factor for factor in (1, 2, 5, 10) if power * factor >= rough), 0.0)
+    if step <= 0 or not math.isfinite(low / step):
+        return [low, high]
+    start = math.ceil(low / step)
+    found = [round((start + index) * step, 12 - math.floor(math.log10(step))) for index in range(most + 2)]
+    return [value + 0.0 for value in found if value <= high]
+
+
+def _thin(buckets: Sequence[Bucket], most: int) -> Sequence[Bucket]:
+    """Every n-th bucket, the last always."""
+    stride = max(1, math.ceil(len(buckets) / most))
+    return [*buckets[:-1:stride], buckets[-1]] if buckets else buckets
+
+
+def _points(pairs: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{_f(x)},{_f(y)}" for x, y in pairs)
+
+
+def _f(value: float) -> str:
+    """A pixel with one decimal, as short as it can be."""
+    return f"{value:.1f}".removesuffix(".0")

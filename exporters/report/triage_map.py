@@ -1,0 +1,217 @@
+"""The triage map around a run's alerts as inline SVG: symptom, first test, fault, and the path that is lit.
+
+Lit boxes and arrows are thick and marked by words, so that the path is seen without colours. What the first suspect would
+show as well but does not is drawn, too: quiet rules, and rules whose metrics are not logged.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from rltriage.engine.plan import lacking
+from rltriage.engine.report import Alert
+from rltriage.exporters.report.model import RunReport
+from rltriage.exporters.report.svg import tag, text
+from rltriage.exporters.text import percent
+
+WIDTH = 960
+COLUMNS = ((0, 300), (360, 250), (670, 290))
+MAX_ALERTS, MAX_QUIET, MAX_FAULTS = 7, 4, 5
+WORTH_DRAWING = 0.01
+LINE, PAD, GAP, HEAD = 16, 8, 12, 28
+
+
+@dataclass(slots=True)
+class Box:
+    """One node: `kind` is lit, dim, explained or quiet; `top` is set when the column is laid out."""
+
+    title: str
+    lines: list[str]
+    kind: str
+    column: int
+    top: float = 0.0
+    to: list[Box] = field(default_factory=list)
+
+    @property
+    def height(self) -> float:
+        return PAD * 2 + LINE * (1 + len(self.lines))
+
+    @property
+    def middle(self) -> float:
+        return self.top + self.height / 2
+
+
+def map_svg(report: RunReport, ident: str) -> str:
+    """The map of what stands; the empty text where nothing does."""
+    alerts = report.standing[:MAX_ALERTS]
+    if not alerts:
+        return ""
+    faults = _faults(report, alerts)
+    tests = _tests(report, alerts, faults)
+    symptoms = [*(_symptom(alert, report, tests) for alert in alerts), *_quiet(report, tests)]
+    columns = (symptoms, list(tests.values()), list(faults.values()))
+    height = max(_stack(column) for column in columns)
+    for column in columns[1:]:
+        _centre(column, height)
+    parts = [
+        tag("title", "The triage map of this run", id=f"{ident}-t"),
+        tag("desc", escape(describe(report)), id=f"{ident}-d"),
+        tag("defs", _arrow(f"{ident}-lit", "lit") + _arrow(f"{ident}-dim", "dim")),
+        *(text(x, 16, name, "column") for (x, _), name in zip(COLUMNS, ("symptom", "first test", "fault"), strict=True)),
+    ]
+    boxes = [box for column in columns for box in column]
+    edges = sorted(((box, other) for box in boxes for other in box.to), key=lambda pair: _is_lit(*pair))
+    parts += [_edge(one, other, ident) for one, other in edges]
+    parts += [_draw(box) for box in boxes]
+    size = f"0 0 {WIDTH} {height:.0f}"
+    return tag("svg", "".join(parts), viewBox=size, role="img", class_="map", aria_labelledby=f"{ident}-t {ident}-d")
+
+
+def describe(report: RunReport) -> str:
+    """The lit path in words."""
+    lit = [alert.rule for alert in report.standing if _points_at(alert, report.fault) and alert.explained_by is None]
+    if not lit or report.incident is None:
+        return "No fault is lit. Symptoms: " + ", ".join(alert.rule for alert in report.standing) + "."
+    return f"Lit: {', '.join(lit)} lead by the test {report.incident.first_test} to {report.fault}."
+
+
+def _faults(report: RunReport, alerts: Sequence[Alert]) -> dict[str, Box]:
+    """The suspects: the incident's as they are ranked, else those of the alerts."""
+    boxes: dict[str, Box] = {}
+    ranked = report.incident.suspects if report.incident is not None else ()
+    ranked = tuple(suspect for place, suspect in enumerate(ranked) if place == 0 or suspect.score >= WORTH_DRAWING)
+    for suspect in (*ranked, *(one for alert in alerts if not ranked for one in alert.suspects[:2])):
+        if suspect.fault not in boxes and len(boxes) < MAX_FAULTS:
+            number = f"fault {suspect.number}, " if suspect.number is not None else ""
+            lit = suspect.fault == report.fault
+            words = [*_wrap(suspect.title, 2), f"{number}{percent(suspect.score)}" + (": first suspect" if lit else "")]
+            boxes[suspect.fault] = Box(suspect.fault, words, "lit" if lit else "dim", 2)
+    return boxes
+
+
+def _tests(report: RunReport, alerts: Sequence[Alert], faults: dict[str, Box]) -> dict[str, Box]:
+    """The first tests of the alerts and of the incident, each with arrows to the faults that it decides."""
+    chosen = report.incident.first_test if report.incident is not None else ""
+    names = [chosen] if chosen else []
+    names += [alert.first_test for alert in alerts if alert.first_test and alert.explained_by is None]
+    boxes: dict[str, Box] = {}
+    for name in dict.fromkeys(names):
+        entry = report.catalogue.first_tests.get(name)
+        askers = [alert for alert in alerts if alert.first_test == name]
+        lit = name == chosen or any(_points_at(alert, report.fault) for alert in askers)
+        words = _wrap(entry.title if entry is not None else name, 2)
+        words += ["run this first"] if name == chosen else []
+        box = boxes[name] = Box(name, words, "lit" if lit and report.fault else "dim", 1)
+        decided = set(entry.decides.values()) if entry is not None else set()
+        decided |= {suspect.fault for alert in askers for suspect in alert.suspects}
+        decided |= {report.fault} if name == chosen else set()
+        box.to = [fault for key, fault in faults.items() if key in decided]
+    return boxes
+
+
+def _symptom(alert: Alert, report: RunReport, tests: dict[str, Box]) -> Box:
+    if alert.explained_by is not None:
+        return Box(alert.rule, [f"explained by {alert.explained_by}"], "explained", 0)
+    lit = _points_at(alert, report.fault)
+    words = [*_wrap(alert.summary, 2), f"{alert.severity}, since step {alert.since_step}"]
+    box = Box(alert.rule, words, "lit" if lit else "dim", 0)
+    box.to = [tests[alert.first_test]] if alert.first_test in tests else []
+    if lit and report.incident is not None and alert is _strongest(report):
+        own = tests.get(report.incident.first_test)
+        box.to += [own] if own is not None and own not in box.to else []
+    return box
+
+
+def _quiet(report: RunReport, tests: dict[str, Box]) -> Iterable[Box]:
+    """What the first suspect would show as well, and does not."""
+    fired = {alert.rule for alert in report.standing}
+    close = [
+        rule for rule in report.rules.values() if next(iter(rule.suspects), "") == report.fault and rule.id not in fired
+    ]
+    for rule in close[:MAX_QUIET] if report.fault else ():
+        missing = lacking(rule.when, report.seen)
+        why = f"blind: {sorted(missing)[0]} is not logged" if missing else "quiet"
+        box = Box(rule.id, [why], "quiet", 0)
+        box.to = [tests[rule.first_test]] if rule.first_test in tests else []
+        yield box
+
+
+def _points_at(alert: Alert, fault: str) -> bool:
+    return bool(fault) and any(suspect.fault == fault for suspect in alert.suspects)
+
+
+def _strongest(report: RunReport) -> Alert | None:
+    return next((a for a in report.standing if a.explained_by is None and _points_at(a, report.fault)), None)
+
+
+def _wrap(words: str, most: int) -> list[str]:
+    return textwrap.wrap(words, 40, max_lines=most, placeholder=" ...", break_on_hyphens=False)
+
+
+def _stack(column: Sequence[Box]) -> float:
+    """Lay a column out from the top; the height that it takes."""
+    top = float(HEAD)
+    for box in column:
+        box.top = top
+        top += box.height + GAP
+    return top - GAP + 4
+
+
+def _centre(column: Sequence[Box], height: float) -> None:
+    """Spread a column over the height of the tallest one."""
+    if column:
+        room = (height - 4 - (column[-1].top + column[-1].height)) / len(column)
+        for place, box in enumerate(column):
+            box.top += room * (place + 0.5)
+
+
+def _is_lit(one: Box, other: Box) -> bool:
+    return one.kind == "lit" and other.kind == "lit"
+
+
+def _edge(one: Box, other: Box, ident: str) -> str:
+    start = COLUMNS[one.column][0] + COLUMNS[one.column][1]
+    end = COLUMNS[other.column][0] - 3
+    bend = (start + end) / 2
+    path = f"M{start} {one.middle:.0f}C{bend:.0f} {one.middle:.0f} {bend:.0f} {other.middle:.0f} {end} {other.middle:.0f}"
+    kind = "lit" if _is_lit(one, other) else "dim"
+    return tag("path", d=path, class_=f"edge edge-{kind}", marker_end=f"url(#{ident}-{kind})")
+
+
+def _draw(box: Box) -> str:
+    x, width = COLUMNS[box.column]
+    parts = [
+        tag(
+            "rect",
+            x=x + 1,
+            y=f"{box.top:.0f}",
+            width=width - 2,
+            height=f"{box.height:.0f}",
+            rx=6,
+            class_=f"box box-{box.kind}",
+        ),
+        text(x + 10, box.top + PAD + 12, box.title if len(box.title) < 40 else box.title[:37] + "...", "box-title"),
+    ]
+    parts += [
+        text(x + 10, box.top + PAD + 12 + LINE * row, line, "box-text") for row, line in enumerate(box.lines, start=1)
+    ]
+    return tag("g", "".join(parts))
+
+
+def _arrow(ident: str, kind: str) -> str:
+    head = tag("path", d="M0 0L8 4L0 8z", class_=f"head-{kind}")
+    return tag(
+        "marker",
+        head,
+        id=ident,
+        viewBox="0 0 8 8",
+        refX=7,
+        refY=4,
+        markerWidth=8,
+        markerHeight=8,
+        orient="auto",
+        markerUnits="userSpaceOnUse",
+    )

@@ -1,0 +1,65 @@
+"""The sentences of a report: what is wrong with the run, what to do with it, what to run first."""
+
+from __future__ import annotations
+
+from rltriage.exporters.jsonlines import test_command
+from rltriage.exporters.report.model import RunReport, first_test
+from rltriage.exporters.text import percent
+
+ACTIONS = {
+    "continue": "The run may continue meanwhile.",
+    "stop": "Stop the run: its steps are wasted or harmful.",
+    "roll back": "Go back to the last good checkpoint.",
+}
+
+
+def headline(report: RunReport) -> str:
+    """What is wrong, in one sentence."""
+    incident = report.incident
+    if incident is not None and incident.suspects:
+        top = incident.suspects[0]
+        number = f"fault {top.number}, " if top.number is not None else ""
+        title = f": {top.title}" if top.title else ""
+        return f"{top.fault} ({number}{percent(top.score)}) since step {incident.onset_step}{title}."
+    serious = [alert for alert in report.standing if alert.severity != "info"]
+    if serious:
+        first = serious[0]
+        return f"{first.rule} since step {first.since_step}: {first.summary.rstrip('.')}; no suspect stands out."
+    was = [alert for alert in report.timeline if alert.severity != "info" and alert.state == "firing"]
+    rows = f"{report.rows} row{'' if report.rows == 1 else 's'}"
+    if was:
+        return f"Nothing is wrong now: {len(was)} alerts in {rows} have resolved."
+    if report.standing:
+        return f"No fault is suspected in {rows}; {len(report.standing)} notes are worth a look."
+    return f"Nothing is wrong that these metrics can show, in {rows}."
+
+
+def advice(report: RunReport) -> str:
+    """What to do with the run meanwhile; empty where there is no incident."""
+    return ACTIONS.get(report.incident.action, "") if report.incident is not None else ""
+
+
+def rivals(report: RunReport) -> str:
+    """What else it could be, and what would decide."""
+    if report.incident is None:
+        return ""
+    names = [f"{one.fault} ({percent(one.score)})" for one in report.incident.suspects[1:4] if one.score >= 0.01]
+    told = report.incident.rivals_told_apart_by
+    return ("Or it is " + ", ".join(names) + "." if names else "") + (f" Decided by: {told}." if told else "")
+
+
+def test_lines(report: RunReport) -> tuple[str, str, str]:
+    """Title of the first test, how to do it, and the command (empty where there is none to run)."""
+    test = first_test(report)
+    if test is None:
+        return "", "", ""
+    return test.title, test.how, test_command(test.command, report.id) if test.command else ""
+
+
+def number(value: float) -> str:
+    """A number as people read it."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return "not a number" if value != value else "infinite"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.4g}"
+    return f"{value:.2e}"

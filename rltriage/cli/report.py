@@ -1,0 +1,113 @@
+"""`rltriage report`: what happened in a run, as one file that needs nothing else."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rltriage import __version__
+from rltriage.cli.options import config_option, fail_on_option, parse_config, rules_option
+from rltriage.cli.outcome import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rltriage.exporters.report.model import RunReport
+
+FORMATS = ("html", "md", "json")
+_SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".jsonl": "json"}
+
+
+@click.command("report")
+@click.argument("sources", nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Where to write it; - is stdout. Default: report.html, and stdout for md and json.",
+)
+@click.option("--format", "chosen", type=click.Choice(FORMATS), help="Default: by FILE's ending, else html.")
+@rules_option
+@config_option
+@click.option(
+    "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
+)
+@fail_on_option(default="never")
+def command(
+    sources: tuple[str, ...],
+    output: str | None,
+    chosen: str | None,
+    packs: tuple[str, ...],
+    config: tuple[str, ...],
+    profile: str,
+    fail_on: str,
+) -> None:
+    """Write a report of RUN: a run's id, its directory, or any log that `replay` reads.
+
+    It says in a sentence what is wrong, draws the path from symptoms by the first test to the fault and each symptom's
+    course, and lists invariants, alerts, what is known of the configuration, and what is not logged. One file, no network.
+    """
+    chosen = chosen or _SUFFIXES.get(Path(output or "").suffix.lower(), "html")
+    output = output or ("report.html" if chosen == "html" else "-")
+    outcome = Outcome()
+    reports = _reports(sources, packs, config, profile, outcome)
+    text = _render(chosen, reports)
+    if output == "-":
+        click.echo(text, nl=False)
+    else:
+        _write(Path(output), text)
+        from rltriage.exporters.report.words import headline
+
+        for report in reports:
+            click.echo(f"{report.id}: {headline(report)}")
+        click.echo(f"report   {output} ({len(text.encode()) / 1024:.0f} KiB)")
+    raise click.exceptions.Exit(outcome.exit_code(fail_on))
+
+
+def _reports(
+    sources: tuple[str, ...], packs: tuple[str, ...], config: tuple[str, ...], profile: str, outcome: Outcome
+) -> list[RunReport]:
+    """Replay every source and collect what happened in each of its runs."""
+    from rltriage.cli.replay import find_run, run_ids
+    from rltriage.engine.sources import open_source
+    from rltriage.exporters.report.collect import Collectors
+    from rltriage.exporters.report.model import build
+    from rltriage.replaying import replay
+    from rltriage.rules.loader import load_rules
+
+    facts, pack = parse_config(config), load_rules(*(packs or ("triage",)))
+    opened = [open_source(find_run(source)) for source in sources]
+    reports = []
+    with _busy("reading") as say:
+        for source, run_id in zip(opened, run_ids(sources), strict=True):
+            say(f"reading {run_id}")
+            collectors = Collectors()
+            for replayed in replay(
+                source, pack, run_id=run_id, profile=profile, config=facts, sinks=(outcome, collectors)
+            ):
+                collector = collectors.of(replayed.watched.run)
+                known = replayed.watched.monitor.facts
+                reports.append(build(collector, pack, facts=known, unmapped=replayed.intake.unmapped))
+    return reports
+
+
+def _render(chosen: str, reports: Sequence[RunReport]) -> str:
+    if chosen == "html":
+        from rltriage.exporters.report.html import report_html
+
+        return report_html(reports, __version__)
+    from rltriage.exporters.report.plain import reports_json, reports_markdown
+
+    return reports_json(reports) if chosen == "json" else reports_markdown(reports)
+
+
+def _write(path: Path, text: str) -> None:
+    from rltriage.engine.rundir import write_atomically
+
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise click.UsageError(f"cannot write {path}: {error.strerror or error}; choose another -o FILE") from None
