@@ -1,4 +1,4 @@
-"""Make the recorded runs of the reference trainer again: `python benchmarks/runs.py [--out tests/data/runs]`, or `make runs`.
+"""Make the recorded runs of the reference trainer again: `make runs`, or `python benchmarks/runs.py [--out DIR]`.
 
 About 180 runs of five to eight core seconds each. Finished runs are kept under `.cache/runs` as long as the trainer's
 sources stay the same, so that an interrupted call goes on where it was.

@@ -25,9 +25,10 @@ class FaultCoverage:
     """What is known of one fault.
 
     `named`: a rule at warning or above that suspects it before all others can fire. `hinted`: only notes, second suspects,
-    or rules that wait for a config fact. `hidden`: no rule can fire. `excluded`: the config rules the fault out. `rules` are
-    those that can fire, the ones that name it first; `facts` the config facts that would make a hint a name; `missing` the
-    fewest metrics with which a rule could name it (results of invariants only where nothing else would do) once
+    or rules that wait for a config fact. `hidden`: no rule can fire. `excluded`: the config rules the fault out.
+
+    `rules` are those that can fire, the ones that name it first; `facts` the config facts that would make a hint a name;
+    `missing` the fewest metrics with which a rule could name it (invariants only where nothing else would do), once
     `missing_facts` are known too.
     """
 
@@ -134,6 +135,10 @@ def coverage(
     order = list(catalogue.metrics)
     helpful = sorted(
         (each for each in additions if each.faults),
-        key=lambda each: (each.metric in never, -len(each.faults), order.index(each.metric) if each.metric in order else 999),
+        key=lambda each: (
+            each.metric in never,
+            -len(each.faults),
+            order.index(each.metric) if each.metric in order else 999,
+        ),
     )
     return Coverage(faults, helpful[0] if helpful else None, tuple(helpful[1:]), gained(checks))

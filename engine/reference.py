@@ -20,8 +20,8 @@ from typing import Any
 
 from rltriage.engine.rows import Fact, Row
 from rltriage.engine.rundir import write_atomically
-from rltriage.rules.conditions.base import Condition
 from rltriage.rules.conditions.band import Band
+from rltriage.rules.conditions.base import Condition
 from rltriage.rules.conditions.logic import Any as Any_
 from rltriage.rules.conditions.logic import Compound
 from rltriage.rules.errors import RltriageError

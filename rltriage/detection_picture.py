@@ -59,7 +59,7 @@ def _dots(verdicts: list[Verdict], x: int, index: int) -> Iterator[str]:
     taken: dict[int, int] = {}
     for verdict in verdicts:
         row = verdict.named_row if verdict.named_first else verdict.alert_row
-        if row is None or verdict.named_row is None and verdict.named_first:
+        if row is None:
             continue
         slot = taken[row] = taken.get(row, -1) + 1
         offset = (0, -5, 5, -9, 9)[slot % 5]

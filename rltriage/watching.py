@@ -38,9 +38,7 @@ class WatchedRun:
     healthy references that may fit; without any, the shipped ones.
     """
 
-    def __init__(
-        self, run: Run, pack: RulePack, sinks: Iterable[Sink] = (), references: Sequence[Reference] = ()
-    ) -> None:
+    def __init__(self, run: Run, pack: RulePack, sinks: Iterable[Sink] = (), references: Sequence[Reference] = ()) -> None:
         self.run = run
         fitted = Fitted(references or shipped())
         self.monitor = Monitor(run, pack, pack.catalogue, triage=Triage(pack.catalogue, pack), reference=fitted)

@@ -28,9 +28,7 @@ def command() -> None:
 @click.option("--name", help="What the reference is called. Default: the file's stem.")
 @click.option("--profile", default="auto", show_default=True, help="The framework that wrote the logs.")
 @config_option
-def build_command(
-    runs: tuple[str, ...], output: str, name: str | None, profile: str, config: tuple[str, ...]
-) -> None:
+def build_command(runs: tuple[str, ...], output: str, name: str | None, profile: str, config: tuple[str, ...]) -> None:
     """Build a reference from RUNS: run directories or logs of at least ten seeds of one healthy configuration.
 
     Runs in which an alert at warning or above fires are named: a reference made of sick runs finds nothing.
@@ -68,7 +66,8 @@ def show_command(file: str, metrics: tuple[str, ...], as_json: bool) -> None:
         return
     click.echo(f"{reference.name}: {len(reference.runs)} runs, {_steps(reference)}")
     click.echo("for runs with " + ", ".join(f"{name} {value}" for name, value in reference.facts.items()))
-    click.echo(f"{'metric':<24}{'step':>12}{'median':>12}{'spread':>12}{'seed spread':>13}{'low':>12}{'high':>12}")
+    columns = ("median", "spread", "seed spread", "low", "high")
+    click.echo(f"{'metric':<24}{'step':>12}" + "".join(f"{column:>13}" for column in columns))
     for line in _lines(reference, metrics):
         click.echo(line)
 
@@ -85,8 +84,7 @@ def _lines(reference: Reference, metrics: Sequence[str]) -> list[str]:
                 first, end = reference.phases[index]
                 steps = str(first) if first == end else f"{first}-{end}"
                 numbers = (band.median, band.spread, band.seed_spread, band.low, band.high)
-                shown_numbers = "".join(f"{number:>{width}.4g}" for number, width in zip(numbers, (12, 12, 13, 12, 12)))
-                lines.append(f"{metric:<24}{steps:>12}{shown_numbers}")
+                lines.append(f"{metric:<24}{steps:>12}" + "".join(f"{number:>13.4g}" for number in numbers))
     return lines
 
 
@@ -129,11 +127,11 @@ def _read(sources: Sequence[str], profile: str, config: tuple[str, ...]) -> tupl
     found = []
     opened = [open_source(find_run(source)) for source in sources]
     for source, run_id in zip(opened, run_ids(tuple(sources)), strict=True):
-        for replayed in replay(
-            source, pack, run_id=run_id, profile=profile, config=facts, sinks=(loud,), after_row=keep
-        ):
+        for replayed in replay(source, pack, run_id=run_id, profile=profile, config=facts, sinks=(loud,), after_row=keep):
             name = replayed.intake.run.id
             if rows.get(name):
                 found.append(HealthyRun(name, rows.pop(name), replayed.watched.monitor.facts))
-    complaints = [f"{run}: {', '.join(dict.fromkeys(rules))} fired: is this run healthy?" for run, rules in loud.rules.items()]
+    complaints = [
+        f"{run}: {', '.join(dict.fromkeys(rules))} fired: is this run healthy?" for run, rules in loud.rules.items()
+    ]
     return found, complaints
