@@ -59,7 +59,7 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class _Listener:
+class Listener:
     """A sink that writes down what was said, row by row."""
 
     row: int = -1
@@ -79,7 +79,7 @@ class _Listener:
 
 def judge_run(recorded: RecordedRun, pack: RulePack, *, checks: bool) -> Verdict:
     """Replay one run, with the results of its invariants or without them, and write down what was said."""
-    heard = _Listener()
+    heard = Listener()
     watched = WatchedRun(recorded.run(), pack, (heard,))
     alerts: tuple[Alert, ...] = ()
     for row in recorded.rows:
