@@ -14,10 +14,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rltriage.engine.reference import SHIPPED, write_reference
 from rltriage.engine.rows import Row
 from rltriage.engine.rundir import write_atomically
-from rltriage.recorded import RecordedRun, make_runs, plan, write_runs
-from rltriage.trainer.chapter import sources_hash
+from rltriage.recorded import SHIPPED_NAME, RecordedRun, healthy_reference, make_runs, plan, trainer_hash, write_runs
 
 ROOT = Path(__file__).parents[1]
 
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, help="default: one per core")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "runs")
     options = parser.parse_args(arguments)
-    sources, groups = sources_hash(), plan()
+    sources, groups = trainer_hash(), plan()
     cache = Cache(options.cache / sources)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         runs = make_runs(groups, options.processes, known=cache.get, made=made)
     write_runs(options.out, runs, sources=sources, command="make runs")
-    print(f"wrote {len(runs)} runs to {options.out}")
+    write_reference(SHIPPED / f"{SHIPPED_NAME}.json", healthy_reference(runs))
+    print(f"wrote {len(runs)} runs to {options.out} and the shipped reference; now `make bench`")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ significant digits; `tests/rltriage/test_recorded.py` fails when the sources of 
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import json
 import lzma
 import os
@@ -17,6 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rltriage import trainer
+from rltriage.engine.reference import HealthyRun, Reference, build
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.engine.rundir import write_atomically
 from rltriage.rules.errors import SourceError
@@ -26,6 +30,9 @@ from rltriage.trainer.faults import CHAPTER_FAULTS, faulty_config
 MANIFEST = "runs.json"
 STEPS = 24
 HEALTHY, REFERENCE = "healthy", "reference"
+SHIPPED_NAME = "tinyagent"
+MODULES = ("config", "faults", "gym", "invariants", "loop", "losses", "metrics", "policy", "probe", "sampling")
+"""Of the trainer: those that a row is made by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ class RecordedRun:
         """`mask_shift-s3`."""
         return f"{self.group.name}-s{self.seed}"
 
-    def run(self, *, without_checks: bool = False) -> Run:
+    def run(self) -> Run:
         """The run as the engine is told of it."""
         return Run(self.name, facts={key: Fact(value, "declared", "trainer") for key, value in self.group.facts.items()})
 
@@ -126,6 +133,19 @@ def make_runs(
     return [found[f"{group.name}-s{seed}"] for group in groups for seed in group.seeds]
 
 
+def trainer_hash() -> str:
+    """A hash of the code and the base policy that rows depend on; docstrings and comments do not count."""
+    folder = Path(trainer.__file__).parent
+    digest = hashlib.sha256((folder / "base.safetensors").read_bytes())
+    for name in MODULES:
+        tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                node.value = ast.Constant(None)
+        digest.update(f"{name}\n{ast.dump(tree)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
 def rounded(row: Row) -> Row:
     """A row with six significant digits: what is stored."""
     return Row(row.step, {name: float(f"{value:.6g}") for name, value in row.metrics.items()})
@@ -147,22 +167,29 @@ def write_runs(folder: Path, runs: Iterable[RecordedRun], *, sources: str, comma
         partial = folder / f".{name}.partial"
         partial.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
         os.replace(partial, folder / f"{name}.jsonl.xz")
-    manifest = {
+    about = {
         "format": 1,
         "sources": sources,
         "made": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "command": command,
-        "groups": {
-            name: {
-                "fault": members[0].group.fault,
-                "overrides": dict(members[0].group.overrides),
-                "seeds": [run.seed for run in members],
-            }
-            for name, members in groups.items()
-        },
     }
-    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    head = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in about.items())
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(_described(members))}" for name, members in groups.items())
+    write_atomically(folder / MANIFEST, f'{{\n{head},\n "groups": {{\n{lines}\n }}\n}}\n')
+
+
+def _described(runs: Sequence[RecordedRun]) -> dict[str, Any]:
+    """A group in the manifest."""
+    group = runs[0].group
+    return {"fault": group.fault, "overrides": dict(group.overrides), "seeds": [run.seed for run in runs]}
+
+
+def healthy_reference(runs: Iterable[RecordedRun]) -> Reference:
+    """The reference that is shipped: of the runs that were made for it, rounded as they are stored."""
+    chosen = [run for run in runs if run.group.name == REFERENCE]
+    healthy = [HealthyRun(run.name, [rounded(row) for row in run.rows], run.run().facts) for run in chosen]
+    return build(healthy, SHIPPED_NAME)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
