@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+
 from rltriage.trainer import FlightRecorder, TrainConfig, reference_probe, replay_step, run_checks, train
 from rltriage.trainer.gym import make_tasks
 from rltriage.trainer.loop import update

@@ -102,8 +102,8 @@ def as_text(run_id: str, found: Coverage) -> Iterator[str]:
     yield f"{run_id}: {len(named)} of {total} possible faults can be named"
     if found.best is not None:
         yield f"\nadd {found.best.metric}: it would name {_few(found.best.faults)}"
-        for each in found.further[:3]:
-            yield f"  then {each.metric}: {_few(each.faults)}"
+        for addition in found.further[:3]:
+            yield f"  then {addition.metric}: {_few(addition.faults)}"
     if found.invariants:
         yield f"run the invariants (rltriage check --probe ...): they would name {_few(found.invariants)}"
     yield "\ncan be named"

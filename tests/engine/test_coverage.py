@@ -9,7 +9,12 @@ from rltriage.rules.loader import load_rules
 PACK = load_rules("triage")
 FACTS = {
     name: Fact(value, "declared")
-    for name, value in {"updates_per_batch": 2, "kl_coef": 0.1, "loss_mode": "seq_mean_token_mean", "has_critic": False}.items()
+    for name, value in {
+        "updates_per_batch": 2,
+        "kl_coef": 0.1,
+        "loss_mode": "seq_mean_token_mean",
+        "has_critic": False,
+    }.items()
 }
 
 

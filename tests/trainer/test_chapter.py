@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from rltriage.trainer.chapter import ends, parse_seeds, quantiles, reruns, sources_hash
 
 PAGE = Path(__file__).parents[2] / "docs" / "chapter.md"
