@@ -19,7 +19,7 @@ from rltriage.rules.crosscheck import check_ids, check_rule
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Catalogue, Problem, Rule, RulePack
 from rltriage.rules.overlay import overlay
-from rltriage.rules.validate import capped, closest, validate
+from rltriage.rules.validate import Checker, capped, closest
 from rltriage.rules.yamlmarks import Node, Source, read
 
 SHIPPED = Path(__file__).parent / "packs"
@@ -71,9 +71,8 @@ def _load(packs: Sequence[str | Path], catalogue: Catalogue | None) -> tuple[Rul
     files = _Files()
     for pack in packs:
         files.add(pack)
-    definitions = schema.pack_schema()["$defs"]
     for node in files.raw.values():
-        files.problems += validate(node.rule, definitions["rule"], f"the rule `{node.id}`", definitions)
+        files.problems += files.checker.check(node.rule, schema.reference("rule"), f"the rule `{node.id}`")
     broken = {(p.mark.path, p.mark.line, p.mark.column) for p in files.problems}
     merged = merge_catalogue(catalogue, files.packs, files.problems)
     rules = []
@@ -118,6 +117,7 @@ class _Files:
     paths: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     done: set[Path] = field(default_factory=set)
+    checker: Checker = field(default_factory=lambda: Checker(schema.pack_schema()["$defs"]))
 
     def add(self, pack: str | Path) -> None:
         """Read what the user named: a shipped pack, a file or a folder."""
@@ -187,7 +187,7 @@ class _Files:
         ):
             self.problems.append(node.problem("missing", "the pack lacks `rules`", "add `rules:` with a list of rules"))
         head = {**full, "properties": {**full["properties"], "rules": _RULES_HEAD}}
-        found = validate(node, head, "the pack", full["$defs"])
+        found = self.checker.check(node, head, "the pack")
         self.problems += found
         return node.kind == "mapping" and not any(_blocks(node, problem) for problem in found)
 
@@ -211,8 +211,7 @@ class _Files:
     def add_rule(self, rule: Node, pack: str) -> None:
         identity = rule.get("id")
         if identity is None or not isinstance(identity.value, str):
-            definitions = schema.pack_schema()["$defs"]
-            self.problems += validate(rule, definitions["rule"], "the rule", definitions)
+            self.problems += self.checker.check(rule, schema.reference("rule"), "the rule")
             return
         first = self.raw.get(identity.value)
         if first is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltriage.cli.options import config_option, fail_on_option, json_option, parse_config, rules_option
+from rltriage.cli.options import config_option, fail_on_option, json_option, parse_config, reference_option, rules_option
 from rltriage.cli.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
 )
 @click.option("--explain", "explained", metavar="RULE", help="Per step: this rule's verdict and the numbers it compared.")
+@reference_option
 @json_option
 @fail_on_option
 def command(
@@ -34,6 +35,7 @@ def command(
     config: tuple[str, ...],
     profile: str,
     explained: str | None,
+    reference_files: tuple[str, ...],
     as_json: bool,
     fail_on: str,
 ) -> None:
@@ -42,11 +44,12 @@ def command(
     Exit 0 nothing critical, 1 a critical alert fired at any time, 2 bad usage, input or pack.
     """
     from rltriage.engine.feed import run_ids
+    from rltriage.engine.reference import read_reference
     from rltriage.engine.sources import open_source
     from rltriage.replaying import replay
     from rltriage.rules.loader import load_rules
 
-    facts = parse_config(config)
+    facts, references = parse_config(config), [read_reference(file) for file in reference_files]
     pack = load_rules(*(packs or ("triage",)))
     if explained and explained not in {rule.id for rule in pack.rules}:
         raise click.UsageError(f"no rule '{explained}'; `rltriage rules list` shows them all")
@@ -57,7 +60,14 @@ def command(
     after_row = _explainer(explained) if explained else None
     for source, run_id in zip(opened, run_ids(sources), strict=True):
         for replayed in replay(
-            source, pack, run_id=run_id, profile=profile, config=facts, sinks=sinks, after_row=after_row
+            source,
+            pack,
+            run_id=run_id,
+            profile=profile,
+            config=facts,
+            sinks=sinks,
+            after_row=after_row,
+            references=references,
         ):
             printer.summary(replayed)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))

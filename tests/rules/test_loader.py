@@ -104,6 +104,20 @@ def test_thousands_of_equal_mistakes_are_counted_not_listed(folder, catalogue: C
     assert [message for message in found if "2980 more names here are unknown too" in message] == [found[20], found[41]]
 
 
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("rules:\n  - {id: a, references: [" + "1, " * 90_000 + "1]}\n", 1010),
+        ("rules:\n  - {id: a, when: {both: [" + "{a: 1, b: 2}, " * 20_000 + "{c: 1}]}}\n", 1010),
+        ('x-a: &a "' + "k" * 400_000 + '"\nrules: [' + "*a, " * 50_000 + "*a]\n", 1),
+    ],
+    ids=["wrong elements", "wrong conditions", "one long text many times"],
+)
+def test_a_huge_bad_file_costs_no_time(folder, catalogue: Catalogue, text: str, most: int) -> None:
+    """However many mistakes a file repeats, the first thousand of a rule are reported and memory stays bounded."""
+    assert 1 <= len(problems_of("version: 1\n" + text, folder, catalogue)) <= most
+
+
 def test_a_rule_is_built_as_written(folder, catalogue: Catalogue) -> None:
     """Suspects come strongest first, labels are text, whole floats become integers where counts are meant."""
     text = """\
