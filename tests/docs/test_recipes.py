@@ -76,9 +76,9 @@ def test_a_source_is_one_file_and_where_it_is_recognised(copy: Path, read_blocks
     (folder / "pipes.py").write_text(blocks["pipes.py"])
     text = (folder / "__init__.py").read_text()
     head, tail = text.split("    delimiter = delimiter_of(complete)\n", 1)
-    where = "from rltriage.engine.sources.pipes import PipeLines\n"
+    head = head.replace("\n__all__", "\nfrom rltriage.engine.sources.pipes import PipeLines\n\n__all__", 1)
     (folder / "__init__.py").write_text(
-        f"{where}{head}{blocks['recognise.py']}    delimiter = delimiter_of(complete)\n{tail}"
+        f"{head}{blocks['recognise.py']}    delimiter = delimiter_of(complete)\n{tail}"
     )
     (copy / "log.txt").write_text("step | reward | loss\n0 | 0.5 | 0.1\n1 | 0.6 | nan\nbroken\n")
     shown = rltriage(copy, "replay", "log.txt", "--fail-on", "never")
