@@ -53,11 +53,7 @@ def _lines(on: Table, off: Table, manifest: Mapping[str, Any]) -> Iterator[str]:
     yield _GUARDS.format(**_cases())
     missed = shortfalls(on, off)
     yield _BARS
-    yield (
-        "\n".join(f"- {sentence}" for sentence in missed)
-        if missed
-        else "Nothing: the bars are those of `rltriage bench --help`."
-    )
+    yield "\n".join(f"- {sentence}" for sentence in missed) if missed else "Nothing is below them."
     yield _REBUILD.format(**manifest, reference=len(manifest["groups"][REFERENCE]["seeds"]))
 
 
