@@ -25,6 +25,9 @@ demo: dev  ## train with a shifted loss mask, watch the gauges, see the alert an
 	@echo; echo "the same without the fault stays silent:"; echo
 	$(BIN)/rltriage train --steps 8 --fail-on info
 
+docs: dev  ## write the generated parts of the pages anew
+	$(BIN)/python docs/build.py
+
 check: dev lint types layers  ## style, types and layers, against what is shipped
 
 lint:

@@ -27,7 +27,12 @@ SETTLING = frozenset((8, 16, 32, 64, 128, 256))
 
 
 class Reference(Protocol):
-    """Healthy ranges; `bounds` is None where there are none or the run's config does not match."""
+    """Healthy ranges; `bounds` is None where there are none or the run's config does not match: `why_not` says which."""
+
+    why_not: str
+
+    def learn(self, facts: Mapping[str, Fact]) -> None:
+        """The run's config facts, as far as they are known now."""
 
     def bounds(self, metric: str, step: int) -> tuple[float, float] | None:
         """(low, high) of a metric so many steps after the start of the run."""

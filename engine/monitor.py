@@ -14,6 +14,7 @@ from rltriage.engine.history import History, Reference
 from rltriage.engine.inference import STATED, inferred, stated
 from rltriage.engine.lifecycle import Event, RuleState
 from rltriage.engine.plan import Plan, Planner, finite, lacking, observed
+from rltriage.engine.reference import NONE_GIVEN, needs_reference
 from rltriage.engine.report import Alert, Incident, State, StepReport, Suspect
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.rules.conditions.base import Verdict
@@ -264,14 +265,18 @@ class Monitor:
 
     @property
     def rules_skipped(self) -> dict[str, str]:
-        """Rule -> why it could not have fired: a config fact rules it out, a metric was never logged, or it failed."""
+        """Rule -> why it could not have fired: a config fact rules it out, a metric was never logged, it failed, or it
+        needs a healthy reference and none fits."""
         skipped = {}
+        no_reference = NONE_GIVEN if self._reference is None else self._reference.why_not
         seen = self._seen | self._history.names
         for state in self._states:
             why = state.skipped
             if not why:
                 missing = lacking(state.rule.when, seen)
                 why = f"never logged: {', '.join(sorted(missing))}" if missing else ""
+            if not why and no_reference and needs_reference(state.rule.when):
+                why = no_reference
             if why:
                 skipped[state.rule.id] = why
         return skipped
@@ -349,6 +354,8 @@ class Monitor:
         """Switch rules on and off by what they require, and bind those that are on."""
         self._may_infer = "kl_term" not in self.facts or "updates_per_batch" not in self.facts
         values = {name: fact.value for name, fact in self.facts.items()}
+        if self._reference is not None:
+            self._reference.learn(self.facts)
         for state in self._states:
             rule = state.rule
             judgement = judge(rule.requires, values)

@@ -134,11 +134,15 @@ def _rows(test: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Reference:
     """The same healthy range at every step."""
 
     ranges: Mapping[str, Sequence[float]]
+    why_not: str = ""
+
+    def learn(self, facts: Mapping[str, Fact]) -> None:
+        """It fits every run."""
 
     def bounds(self, metric: str, step: int) -> tuple[float, float] | None:
         """(low, high) of a metric, None where the test gives none."""

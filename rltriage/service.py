@@ -141,7 +141,7 @@ class Service:
             self._rules_seen = _stamp(pack)
             self._reloaded = self._clock()
             self._server = serve_metrics(
-                self.gauges, config.listen, web=_web(config), insecure=self._insecure, ready=lambda: self._ready
+                self.gauges, config.listen, web=web_of(config), insecure=self._insecure, ready=lambda: self._ready
             )
         except BaseException:
             self.dispatcher.close()
@@ -374,7 +374,7 @@ def _guarded(job: Callable[..., object], *arguments: object) -> None:
         log.exception("%s failed", getattr(job, "__name__", job))
 
 
-def _web(config: Config) -> Web:
+def web_of(config: Config) -> Web:
     """The endpoint's protection with its secrets read. Raises DeliveryError for one that is missing."""
     web = config.web
     return Web(web.cert_file, web.key_file, {user: password() for user, password in web.users.items()} or None)

@@ -86,7 +86,8 @@ def _markdown(report: RunReport) -> Iterable[str]:
     title, how, command = words.test_lines(report)
     yield f"# {_md(words.headline(report))}"
     yield ""
-    yield f"Run {_md(report.id)}: {report.state}, {report.rows} rows, worst {report.severity or 'quiet'}. {words.advice(report)}".rstrip()
+    worst = f"worst alert {report.severity}" if report.severity else "no alert stands"
+    yield f"Run {_md(report.id)}: {report.state}, {report.rows} rows, {worst}. {words.advice(report)}".rstrip()
     if words.rivals(report):
         yield f"\n{_md(words.rivals(report).strip())}"
     if title:

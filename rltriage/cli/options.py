@@ -50,6 +50,17 @@ def _labels(context: click.Context, option: click.Parameter, items: tuple[str, .
     return labels
 
 
+def reference_option(function: F) -> F:
+    """`--reference FILE`, several times: healthy references, the first that fits the run's config is used."""
+    return click.option(
+        "--reference",
+        "reference_files",
+        multiple=True,
+        metavar="FILE",
+        help="A healthy reference (`rltriage reference build`). Default: the shipped one where it fits.",
+    )(function)
+
+
 def json_option(function: F) -> F:
     """`--json`: one JSON object a line on stdout."""
     return click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text.")(function)

@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltriage import __version__
-from rltriage.cli.options import config_option, fail_on_option, json_option, label_option, parse_config, rules_option
+from rltriage.cli.options import (
+    config_option,
+    fail_on_option,
+    json_option,
+    label_option,
+    parse_config,
+    reference_option,
+    rules_option,
+)
 from rltriage.cli.outcome import Outcome
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rltriage.engine.reference import Reference
     from rltriage.exporters.http import Server
     from rltriage.exporters.state import RunState
     from rltriage.trainer.config import TrainConfig
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
 @rules_option
 @config_option
 @label_option
+@reference_option
 @json_option
 @fail_on_option
 def command(
@@ -47,6 +57,7 @@ def command(
     packs: tuple[str, ...],
     config: tuple[str, ...],
     labels: dict[str, str],
+    reference_files: tuple[str, ...],
     as_json: bool,
     fail_on: str,
 ) -> None:
@@ -59,6 +70,7 @@ def command(
         _list_faults()
         return
     _need_torch()
+    from rltriage.engine.reference import read_reference
     from rltriage.trainer.faults import find_fault
 
     injected = find_fault(fault)
@@ -66,6 +78,7 @@ def command(
     settings = _train_config(parse_config(config))
     run_id = name or f"{fault or 'healthy'}-s{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     session = _Session(settings, fault, seed, count, labels)
+    session.references = [read_reference(file) for file in reference_files]
     session.open(packs or ("triage",), Path(directory), run_id, listen, as_json)
     state: RunState = "crashed"
     try:
@@ -83,6 +96,7 @@ class _Session:
         self.config, self.fault, self.seed, self.steps, self.labels = config, fault, seed, steps, labels
         self.outcome = Outcome()
         self.server: Server | None = None
+        self.references: list[Reference] = []
 
     def open(self, packs: tuple[str, ...], directory: Path, run_id: str, listen: str | None, as_json: bool) -> None:
         """Claim rules, port and directory before training starts, so that nothing is left half done."""
@@ -105,7 +119,7 @@ class _Session:
         self.path = directory / safe_name(run_id)
         files = RunDirectory(self.path, run_id, config=facts, labels=self.labels, created=_now(), version=__version__)
         self.view = _view(as_json, catalogue, self)
-        self.watched = WatchedRun(run, pack, (gauges, Journal(files, catalogue), self.outcome, self.view))
+        self.watched = WatchedRun(run, pack, (gauges, Journal(files, catalogue), self.outcome, self.view), self.references)
 
     def train(self, checks: bool) -> None:
         """Train to the end; every row goes through the monitor to all sinks."""
