@@ -20,8 +20,8 @@ from rltriage.cli.options import (
 from rltriage.cli.outcome import Outcome
 
 if TYPE_CHECKING:
-    from rltriage.engine.reference import Reference
     from rltriage.cli.output import JsonLines, TextBlocks
+    from rltriage.engine.reference import Reference
     from rltriage.engine.rows import Row
     from rltriage.rules.model import Catalogue
     from rltriage.watching import WatchedRun
