@@ -35,6 +35,9 @@ class Triage(Protocol):
     ) -> tuple[Mapping[str, str | None], Incident | None]:
         """Rule id -> id of the rule that explains it, and the incident where it changed."""
 
+    def reload(self, catalogue: Catalogue, pack: RulePack) -> None:
+        """The rules are others now."""
+
 
 @dataclass(slots=True)
 class Counters:
@@ -281,7 +284,10 @@ class Monitor:
         return skipped
 
     def reload(self, pack: RulePack) -> StepReport:
-        """Take other rules: unchanged ones keep their state, changed ones start from the history that is kept."""
+        """Take other rules: unchanged ones keep their state, changed ones start from the history that is kept.
+
+        `pack.catalogue` replaces the catalogue, if there is one in the pack.
+        """
         step = self._last if self._last is not None else 0
         old = {state.rule.id: state for state in self._states}
         kept: list[RuleState] = []
@@ -297,6 +303,9 @@ class Monitor:
         for state in old.values():
             alerts += self._close_rule(state, "superseded", step)
         self.pack, self._states = pack, kept
+        self._catalogue = pack.catalogue if pack.catalogue.faults else self._catalogue
+        if self._triage is not None:
+            self._triage.reload(self._catalogue, pack)
         self._broken = {rule: why for rule, why in self._broken.items() if rule not in old}
         self._judge_facts(step)
         self._plan_again()
@@ -492,8 +501,12 @@ def identity(run: str, rule: str, segment: int, since_step: int) -> str:
 
 
 def _content(rule: Rule) -> tuple[object, ...]:
-    """What decides about a rule's alerts; texts may change without a restart."""
+    """What decides about a rule's alerts and what identifies them; texts may change without a restart."""
     return (
+        rule.group,
+        next(iter(rule.suspects), ""),
+        rule.first_test,
+        dict(rule.labels),
         rule.when,
         rule.unless,
         rule.clear_when,
