@@ -143,7 +143,8 @@ def _compared(name: str, taken: Sequence[float], parsed: Sequence[float]) -> dic
     found = {}
     for share, word in ((0.5, "median"), (0.1, "undisturbed")):
         one, other = _quantile(taken, share), _quantile(parsed, share)
-        found |= {f"{name}_us_{word}": 1e6 * one, f"{name}_json_us_{word}": 1e6 * other, f"{name}_times_json_{word}": one / other}
+        found |= {f"{name}_us_{word}": 1e6 * one, f"{name}_json_us_{word}": 1e6 * other}
+        found[f"{name}_times_json_{word}"] = one / other
     return found
 
 
