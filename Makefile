@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs chaos lint types layers
+.PHONY: help dev demo test check docs chaos lint types layers runs bench
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -50,5 +50,13 @@ layers:
 chaos: dev  ## kill the service 50 times while receivers fail, count what arrives (about 10 minutes)
 	$(BIN)/python benchmarks/chaos.py --kills 50
 
+runs: dev  ## train all recorded runs again (half an hour on two free cores), and the shipped reference
+	$(BIN)/python benchmarks/runs.py
+
+bench: dev  ## judge the recorded runs, write docs/detection.md; fails below the bars
+	$(BIN)/rltriage bench
+	$(BIN)/python benchmarks/detection.py
+
 test: dev check  ## set-up, check, then the tests
+	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
 	$(BIN)/python -m pytest -n 2 tests

@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rltriage.detection import judge_run
 from rltriage.engine.reference import SHIPPED, write_reference
 from rltriage.engine.rows import Row
 from rltriage.engine.rundir import write_atomically
-from rltriage.recorded import SHIPPED_NAME, RecordedRun, healthy_reference, make_runs, plan, trainer_hash, write_runs
+from rltriage.recorded import (
+    SHIPPED_NAME,
+    RecordedRun,
+    healthy_reference,
+    make_runs,
+    plan,
+    rounded,
+    trainer_hash,
+    write_runs,
+)
+from rltriage.rules.errors import RltriageError
+from rltriage.rules.loader import load_rules
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,6 +53,15 @@ class Cache:
             write_atomically(self.folder / f"{run.name}.json", json.dumps([(row.step, row.metrics) for row in run.rows]))
 
 
+def refuse_changed_alerts(runs: Iterable[RecordedRun]) -> None:
+    """Raise if rounding for storage changes what is said about a run."""
+    pack = load_rules("triage")
+    for run in runs:
+        stored = replace(run, rows=tuple(rounded(row) for row in run.rows))
+        if any(judge_run(run, pack, checks=on) != judge_run(stored, pack, checks=on) for on in (True, False)):
+            raise RltriageError(f"{run.name}: six digits change its alerts: store more of them")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Make what is missing and write everything."""
     parser = argparse.ArgumentParser(description="Make the recorded runs of the reference trainer again.")
@@ -59,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             progress.update(task, advance=1, description=run.name)
 
         runs = make_runs(groups, options.processes, known=cache.get, made=made)
+    refuse_changed_alerts(runs)
     write_runs(options.out, runs, sources=sources, command="make runs")
     write_reference(SHIPPED / f"{SHIPPED_NAME}.json", healthy_reference(runs))
     print(f"wrote {len(runs)} runs to {options.out} and the shipped reference; now `make bench`")

@@ -259,7 +259,7 @@ def index() -> str:
     for page in sorted((ROOT / "docs").glob("*.md")):
         text = page.read_text(encoding="utf-8")
         title = re.search(r"^# (.+)$", text, re.MULTILINE)
-        first = re.search(r"^(?![#<\[|-]|```|\s*$)(.+?[.:])(?=\s|$)", text, re.MULTILINE | re.DOTALL)
+        first = re.search(r"^(?![#<\[|-]|```|\s*$)(.+?[.])(?=\s|$)", text, re.MULTILINE | re.DOTALL)
         if page.name != "README.md":
             rows.append(
                 [f"[{page.name}]({page.name})", title[1] if title else "", " ".join(first[1].split()) if first else ""]

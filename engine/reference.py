@@ -101,10 +101,14 @@ class Reference:
 
 
 class Fitted:
-    """What a monitor asks: the first of some references that fits the run's config facts, as far as they are known."""
+    """What a monitor asks: the first of some references that fits the run's config facts, as far as they are known.
 
-    def __init__(self, references: Sequence[Reference] = ()) -> None:
-        self._references = tuple(references)
+    Without `given` ones the shipped references are tried; a run of another trainer does not hear of them.
+    """
+
+    def __init__(self, given: Sequence[Reference] = ()) -> None:
+        self._given = bool(given)
+        self._references = tuple(given) or shipped()
         self._fitting: Reference | None = None
         self._known: dict[str, Any] | None = None
         self.why_not = NONE_GIVEN
@@ -115,9 +119,10 @@ class Fitted:
         if known == self._known:
             return
         self._known = known
-        misfits = [(reference.misfit(known), reference) for reference in self._references]
-        self._fitting = next((reference for misfit, reference in misfits if not misfit), None)
-        self.why_not = "" if self._fitting is not None else misfits[0][0] if misfits else NONE_GIVEN
+        misfits = {reference.name: reference.misfit(known) for reference in self._references}
+        self._fitting = next((each for each in self._references if not misfits[each.name]), None)
+        told = [misfits[each.name] for each in self._references if self._given or each.facts.keys() <= known.keys()]
+        self.why_not = "" if self._fitting is not None else told[0] if told else NONE_GIVEN
 
     def bounds(self, metric: str, step: int) -> tuple[float, float] | None:
         """(low, high) of a metric so many steps after the start, None where nothing fits or nothing is known."""

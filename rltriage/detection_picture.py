@@ -8,9 +8,9 @@ from html import escape
 from rltriage.detection import NOT_VISIBLE, NUMBERS, Table, Verdict
 from rltriage.recorded import STEPS
 
-LEFT, TOP, LANE, STEP, GAP = 190, 64, 26, 13, 60
+LEFT, TOP, LANE, STEP, GAP = 250, 64, 26, 13, 90
 PANEL = STEP * (STEPS - 1)
-WIDTH = LEFT + 2 * PANEL + GAP + 70
+WIDTH = LEFT + 2 * PANEL + GAP + 90
 GOOD, BAD, QUIET = "#1b7f5c", "#c0392b", "#8a8f98"
 
 
@@ -87,8 +87,10 @@ def _legend(height: int) -> Iterator[str]:
     y = height - 22
     yield f'<circle cx="{LEFT}" cy="{y}" r="3.6" fill="{GOOD}"/>'
     yield _text(LEFT + 10, y + 4, "row from which on the right fault is the first suspect, a dot a run", "start", "#20242b")
-    yield f'<circle cx="{LEFT + 400}" cy="{y}" r="3.6" fill="#ffffff" stroke="{BAD}" stroke-width="1.4"/>'
-    yield _text(LEFT + 410, y + 4, "first alert, another fault is the first suspect at the end", "start", "#20242b")
+    yield f'<circle cx="{LEFT + PANEL + GAP}" cy="{y}" r="3.6" fill="#ffffff" stroke="{BAD}" stroke-width="1.4"/>'
+    yield _text(
+        LEFT + PANEL + GAP + 10, y + 4, "first alert, another fault is the first suspect at the end", "start", "#20242b"
+    )
 
 
 def _y(index: int) -> float:

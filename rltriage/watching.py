@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from rltriage.engine.monitor import Monitor
-from rltriage.engine.reference import Fitted, Reference, shipped
+from rltriage.engine.reference import Fitted, Reference
 from rltriage.engine.report import EMPTY, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.engine.rundir import RunDirectory
@@ -40,7 +40,7 @@ class WatchedRun:
 
     def __init__(self, run: Run, pack: RulePack, sinks: Iterable[Sink] = (), references: Sequence[Reference] = ()) -> None:
         self.run = run
-        fitted = Fitted(references or shipped())
+        fitted = Fitted(references)
         self.monitor = Monitor(run, pack, pack.catalogue, triage=Triage(pack.catalogue, pack), reference=fitted)
         self.sinks = tuple(sinks)
         self.failures = 0

@@ -38,13 +38,13 @@ def command(
     """
     from rltriage.cli.replay import find_run
     from rltriage.engine.feed import Feed, run_ids
-    from rltriage.engine.reference import read_reference, shipped
+    from rltriage.engine.reference import read_reference
     from rltriage.engine.sources import open_source
     from rltriage.exporters.jsonlines import dumps
     from rltriage.rules.loader import load_rules
 
     pack = load_rules(*(packs or ("triage",)))
-    references = [read_reference(file) for file in reference_files] or list(shipped())
+    references = [read_reference(file) for file in reference_files]
     feed = Feed(open_source(find_run(source)), run_ids((source,))[0], profile, parse_config(config))
     metrics: dict[str, set[str]] = {}
     for intake, row in feed.rows():

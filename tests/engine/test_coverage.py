@@ -7,15 +7,8 @@ from rltriage.engine.rows import Fact
 from rltriage.rules.loader import load_rules
 
 PACK = load_rules("triage")
-FACTS = {
-    name: Fact(value, "declared")
-    for name, value in {
-        "updates_per_batch": 2,
-        "kl_coef": 0.1,
-        "loss_mode": "seq_mean_token_mean",
-        "has_critic": False,
-    }.items()
-}
+CONFIG = {"updates_per_batch": 2, "kl_coef": 0.1, "loss_mode": "seq_mean_token_mean", "has_critic": False}
+FACTS = {name: Fact(value, "declared") for name, value in CONFIG.items()}
 
 
 def cover(metrics, facts=FACTS, **options):
