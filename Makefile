@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs lint types layers
+.PHONY: help dev demo test check docs chaos lint types layers runs bench
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -19,8 +19,11 @@ $(VENV)/ready: pyproject.toml requirements-dev.txt
 
 dev: $(VENV)/ready  ## set up .venv with everything that demo, check and test need
 
-demo: dev  ## train with a masked-token fault, watch the gauges, see the alert and its first test
-	$(BIN)/rltriage demo
+demo: dev  ## train with a shifted loss mask, watch the gauges, see the alert and its first test; then a healthy run
+	@# A critical alert makes the exit code 1: here it is what we came for.
+	$(BIN)/rltriage train --fault mask_shift --steps 12 --listen 127.0.0.1:0; test $$? -eq 1
+	@echo; echo "the same without the fault stays silent:"; echo
+	$(BIN)/rltriage train --steps 8 --fail-on info
 
 docs: dev  ## write the generated parts of the pages anew
 	$(BIN)/python docs/build.py
@@ -44,5 +47,16 @@ types:
 layers:
 	cd .build/lib && ../../$(BIN)/lint-imports --config ../../.importlinter --no-cache
 
+chaos: dev  ## kill the service 50 times while receivers fail, count what arrives (about 10 minutes)
+	$(BIN)/python benchmarks/chaos.py --kills 50
+
+runs: dev  ## train all recorded runs again (half an hour on two free cores), and the shipped reference
+	$(BIN)/python benchmarks/runs.py
+
+bench: dev  ## judge the recorded runs, write docs/detection.md; fails below the bars
+	$(BIN)/rltriage bench
+	$(BIN)/python benchmarks/detection.py
+
 test: dev check  ## set-up, check, then the tests
+	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
 	$(BIN)/python -m pytest -n 2 tests

@@ -68,7 +68,9 @@ def found(prefix: str = "docs/faults.md") -> str:
     """The table of faults: what each is, and what sees it. Rules that give it less than `LIKELY` do not count."""
     rows = []
     for fault in faults():
-        rules = [each for each in rules_for(fault.id) if each.suspects[fault.id] >= LIKELY and not each.id.startswith("check-")]
+        rules = [
+            each for each in rules_for(fault.id) if each.suspects[fault.id] >= LIKELY and not each.id.startswith("check-")
+        ]
         numbers = sorted(_number(check) for check in fault.failing_checks)
         seen = [f"{len(rules)} rule{'s' if len(rules) != 1 else ''}"] if rules else []
         seen += [f"invariant{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"] if numbers else []
@@ -146,7 +148,11 @@ def kinds() -> str:
 def _kind(kind: str) -> str:
     text, _, example = (inspect.getdoc(KINDS[kind]) or "").rpartition("\n\n")
     if shapes.inline_field(KINDS[kind]) is not None:
-        keys = "Written without a key of its own: `" + {"not": "not: CONDITION"}.get(kind, f"{kind}: [CONDITION, ...]") + "`.\n"
+        keys = (
+            "Written without a key of its own: `"
+            + {"not": "not: CONDITION"}.get(kind, f"{kind}: [CONDITION, ...]")
+            + "`.\n"
+        )
     else:
         keys = keys_of(KINDS[kind])
     return f"### {kind}\n\n{text}\n\n```yaml condition\n{example}\n```\n\n{keys}"
@@ -209,7 +215,9 @@ def metrics() -> str:
     rows = []
     for info in CATALOGUE.metrics.values():
         labels = ", ".join(f'{name}="{value}"' for name, value in info.labels.items())
-        rows.append([f"`{info.name}`", f"`{info.prometheus}`" + (f" `{{{labels}}}`" if labels else ""), info.unit, info.help])
+        rows.append(
+            [f"`{info.name}`", f"`{info.prometheus}`" + (f" `{{{labels}}}`" if labels else ""), info.unit, info.help]
+        )
     return table(("metric", "Prometheus name", "unit", "help"), rows)
 
 
@@ -228,7 +236,9 @@ def translated() -> str:
     left = compile_metrics(PACK, CATALOGUE).left_out
     reasons = Counter(re.sub(r"\(.*?\)|(start|gain_z|stdev|first|best) of \w+", "...", why) for why in left.values())
     rows = ([reason, str(count)] for reason, count in reasons.most_common())
-    said = f"Of the {len(PACK.rules)} shipped rules, {len(PACK.rules) - len(left)} are translated. The rest is left out:\n\n"
+    said = (
+        f"Of the {len(PACK.rules)} shipped rules, {len(PACK.rules) - len(left)} are translated. The rest is left out:\n\n"
+    )
     return said + table(("why", "rules"), rows)
 
 
@@ -243,7 +253,22 @@ def settings() -> str:
     return "\n".join(parts)
 
 
+def index() -> str:
+    """Every page with its title and its first sentence."""
+    rows = []
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        title = re.search(r"^# (.+)$", text, re.MULTILINE)
+        first = re.search(r"^(?![#<\[|-]|```|\s*$)(.+?[.])(?=\s|$)", text, re.MULTILINE | re.DOTALL)
+        if page.name != "README.md":
+            rows.append(
+                [f"[{page.name}]({page.name})", title[1] if title else "", " ".join(first[1].split()) if first else ""]
+            )
+    return table(("page", "title", "what for"), rows)
+
+
 PARTS = {
+    "index": index,
     "found": found,
     "runbook": runbook,
     "tests": tests,

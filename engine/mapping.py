@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rltriage.engine.facts import config_value
 from rltriage.engine.sources.base import to_float
-from rltriage.rules.profiles import MetricSource, Profile, is_pattern, match
+from rltriage.rules.profiles import METRICS, MetricSource, Profile, is_pattern, match
 
 STEP_KEYS = (
     "step",
@@ -96,7 +96,7 @@ class _Planner:
             tuple(entries),
             tuple(groups),
             tuple(logged),
-            tuple(rest),
+            tuple(key for key in rest if key not in METRICS and not key.startswith("check_")),
             summary=not _SUMMARY.isdisjoint(keys),
             config=step is None and not (mapped - {"lr", "loss", "truncated_frac", "clip_frac"}),
         )

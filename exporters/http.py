@@ -88,13 +88,8 @@ def serve_metrics(
     Raises DeliveryError when the address is malformed, in use or not local without TLS and authentication (unless
     `insecure`), or when the certificate cannot be read.
     """
-    host, port = _address(listen)
     web = web or Web()
-    if not insecure and not _local(host) and not (web.cert_file and web.users):
-        raise DeliveryError(
-            f"{listen} can be reached from other machines without TLS and authentication: "
-            "listen on 127.0.0.1, configure both, or pass --insecure"
-        )
+    host, port = claim(listen, web, insecure)
     tls = _context(web)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -208,17 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"not ready\n")
 
     def _allowed(self) -> bool:
-        users = self.server.users
-        if not users:
-            return True
-        scheme, _, encoded = self.headers.get("Authorization", "").partition(" ")
-        try:
-            user, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-        except ValueError:  # no base64, no UTF-8
-            return False
-        # An unknown user costs the same comparison as a known one.
-        right = hmac.compare_digest(users.get(user, "").encode(), password.encode())
-        return scheme.lower() == "basic" and user in users and right
+        return allowed(self.server.users, self.headers.get("Authorization", ""))
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8", **headers: str) -> None:
         self.send_response(status)
@@ -230,6 +215,34 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         _log.debug(format, *args)
+
+
+def claim(listen: str, web: Web, insecure: bool) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, if this may be served as it is protected.
+
+    Raises DeliveryError for what is no address, and for one that others can reach without TLS and authentication.
+    """
+    host, port = _address(listen)
+    if not insecure and not is_local(host) and not (web.cert_file and web.users):
+        raise DeliveryError(
+            f"{listen} can be reached from other machines without TLS and authentication: "
+            "listen on 127.0.0.1, configure both, or pass --insecure"
+        )
+    return host, port
+
+
+def allowed(users: Mapping[str, str], authorization: str) -> bool:
+    """Whether an Authorization header names one of the users with the right password; without users everybody may."""
+    if not users:
+        return True
+    scheme, _, encoded = authorization.partition(" ")
+    try:
+        user, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+    except ValueError:  # no base64, no UTF-8
+        return False
+    # An unknown user costs the same comparison as a known one.
+    right = hmac.compare_digest(users.get(user, "").encode(), password.encode())
+    return scheme.lower() == "basic" and user in users and right
 
 
 def _accepts_openmetrics(accept: str) -> bool:
@@ -268,7 +281,8 @@ def _address(listen: str) -> tuple[str, int]:
     return match[1] or match[2] or "0.0.0.0", int(match[3])
 
 
-def _local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from rltriage.engine.intake import Intake
 from rltriage.watching import Sink, WatchedRun
 
 if TYPE_CHECKING:
+    from rltriage.engine.reference import Reference
     from rltriage.engine.rows import Row
     from rltriage.engine.sources import Source
     from rltriage.rules.model import RulePack
@@ -61,21 +62,25 @@ def replay(
     run_id: str,
     profile: str = "auto",
     config: Mapping[str, Any] | None = None,
+    labels: Mapping[str, str] | None = None,
     sinks: Iterable[Sink] = (),
     after_row: Callable[[WatchedRun, Row], None] | None = None,
+    references: Sequence[Reference] = (),
 ) -> Iterator[Replayed]:
-    """Evaluate all of `source`, yielding each run once it is over. `config` are declared facts; they beat `run.json`.
+    """Evaluate all of `source`, yielding each run once it is over. `config` are declared facts and `labels` the run's;
+    both beat `run.json`.
 
+    `references` are healthy references to compare with; without any, the shipped ones are used where they fit.
     Records that name their run are kept apart; the others belong to `run_id`. `after_row` sees each run after each row.
     Raises SourceError where nothing is a row.
     """
-    feed = Feed(source, run_id, profile, config)
+    feed = Feed(source, run_id, profile, config, labels)
     sinks = tuple(sinks)
     runs: dict[str, Replayed] = {}
     for intake, row in feed.rows():
         replayed = runs.get(intake.run.id)
         if replayed is None:
-            replayed = runs[intake.run.id] = Replayed(intake, WatchedRun(intake.run, pack, sinks), source)
+            replayed = runs[intake.run.id] = Replayed(intake, WatchedRun(intake.run, pack, sinks, references), source)
         replayed.emit(row)
         if after_row is not None:
             after_row(replayed.watched, row)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from rltriage.engine.monitor import Monitor
+from rltriage.engine.reference import Fitted, Reference
 from rltriage.engine.report import EMPTY, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.engine.rundir import RunDirectory
@@ -33,12 +34,14 @@ class Sink(Protocol):
 class WatchedRun:
     """Evaluates one run's rows and hands each report to every sink, in their order.
 
-    A sink that fails is skipped for that row, counted in `failures` and said once: watching goes on.
+    A sink that fails is skipped for that row, counted in `failures` and said once: watching goes on. `references` are the
+    healthy references that may fit; without any, the shipped ones.
     """
 
-    def __init__(self, run: Run, pack: RulePack, sinks: Iterable[Sink] = ()) -> None:
+    def __init__(self, run: Run, pack: RulePack, sinks: Iterable[Sink] = (), references: Sequence[Reference] = ()) -> None:
         self.run = run
-        self.monitor = Monitor(run, pack, pack.catalogue, triage=Triage(pack.catalogue, pack))
+        fitted = Fitted(references)
+        self.monitor = Monitor(run, pack, pack.catalogue, triage=Triage(pack.catalogue, pack), reference=fitted)
         self.sinks = tuple(sinks)
         self.failures = 0
         self._ended = False
@@ -61,6 +64,13 @@ class WatchedRun:
     def tick(self, now: float) -> StepReport:
         """Let the clock speak: at `now` (unix seconds) a row may be overdue."""
         report = self.monitor.tick(now)
+        if report.alerts or report.incident:
+            self._publish(None, report)
+        return report
+
+    def reload(self, pack: RulePack) -> StepReport:
+        """Take other rules and publish what closes by it: alerts of rules that are gone or changed."""
+        report = self.monitor.reload(pack)
         if report.alerts or report.incident:
             self._publish(None, report)
         return report

@@ -47,7 +47,7 @@ def read_entries(path: Path, section: str, problems: list[Problem]) -> dict[str,
     ]()
     table = schema.table(section[:-1].replace("_", " "), entry, "id -> entry")
     shape = schema.mapping("catalogue", {"version": {"const": 1}, section: table}, ("version", section))
-    wrong = validate.validate(node, shape, path.name, {})
+    wrong = validate.validate(node, shape, path.name)
     problems += wrong
     return {} if wrong else ENTRY[section](node.at(section))
 

@@ -6,8 +6,6 @@ mistakes are reported where they were written.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +15,9 @@ from rltriage.rules.build import build_rule, merge_catalogue, plain_rule
 from rltriage.rules.catalogue import load_catalogue, plain_entry
 from rltriage.rules.crosscheck import check_ids, check_rule
 from rltriage.rules.errors import RulePackError
-from rltriage.rules.model import Catalogue, Problem, Rule, RulePack
+from rltriage.rules.model import Catalogue, Problem, RulePack
 from rltriage.rules.overlay import overlay
-from rltriage.rules.validate import capped, closest, validate
+from rltriage.rules.validate import Checker, capped, closest
 from rltriage.rules.yamlmarks import Node, Source, read
 
 SHIPPED = Path(__file__).parent / "packs"
@@ -49,12 +47,6 @@ def check_rules(paths: Sequence[str | Path], catalogue: Catalogue | None = None)
         return list(error.problems)
 
 
-def rule_hash(rule: Rule) -> str:
-    """A hash of everything that a rule says, whatever file and line it stands in; equal hashes may keep their state."""
-    text = json.dumps(plain_rule(rule), sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def dump_pack(pack: RulePack, catalogue: Catalogue | None = None) -> dict[str, object]:
     """A pack as plain data that loads again (JSON is YAML) to an equal one: extensions resolved, own entries included."""
     shipped = catalogue or load_catalogue()
@@ -71,9 +63,8 @@ def _load(packs: Sequence[str | Path], catalogue: Catalogue | None) -> tuple[Rul
     files = _Files()
     for pack in packs:
         files.add(pack)
-    definitions = schema.pack_schema()["$defs"]
     for node in files.raw.values():
-        files.problems += validate(node.rule, definitions["rule"], f"the rule `{node.id}`", definitions)
+        files.problems += files.checker.check(node.rule, schema.reference("rule"), f"the rule `{node.id}`")
     broken = {(p.mark.path, p.mark.line, p.mark.column) for p in files.problems}
     merged = merge_catalogue(catalogue, files.packs, files.problems)
     rules = []
@@ -118,6 +109,7 @@ class _Files:
     paths: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     done: set[Path] = field(default_factory=set)
+    checker: Checker = field(default_factory=lambda: Checker(schema.pack_schema()["$defs"]))
 
     def add(self, pack: str | Path) -> None:
         """Read what the user named: a shipped pack, a file or a folder."""
@@ -187,7 +179,7 @@ class _Files:
         ):
             self.problems.append(node.problem("missing", "the pack lacks `rules`", "add `rules:` with a list of rules"))
         head = {**full, "properties": {**full["properties"], "rules": _RULES_HEAD}}
-        found = validate(node, head, "the pack", full["$defs"])
+        found = self.checker.check(node, head, "the pack")
         self.problems += found
         return node.kind == "mapping" and not any(_blocks(node, problem) for problem in found)
 
@@ -211,8 +203,7 @@ class _Files:
     def add_rule(self, rule: Node, pack: str) -> None:
         identity = rule.get("id")
         if identity is None or not isinstance(identity.value, str):
-            definitions = schema.pack_schema()["$defs"]
-            self.problems += validate(rule, definitions["rule"], "the rule", definitions)
+            self.problems += self.checker.check(rule, schema.reference("rule"), "the rule")
             return
         first = self.raw.get(identity.value)
         if first is None:

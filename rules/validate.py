@@ -1,21 +1,29 @@
 """Checks marked nodes by a JSON Schema and says, for every mistake, where it is, what is wrong and what to write instead.
 
-It understands the keywords that `rules/schema.py` writes; tests compare it with the `jsonschema` package on random packs.
-A walk of our own has two reasons: it reports at the node itself (an unknown key at the key, a missing one at the mapping,
-a wrong value at the value), and importing and running `jsonschema` costs more time than all the rest of loading a pack.
+What is wrong is found by `jsonschema`; its messages speak of instances and schemas, so each error is worded anew from its
+place: an unknown field at the key, a missing one at the mapping, a wrong value at the value.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rltriage.rules.model import Problem
 from rltriage.rules.yamlmarks import Node
 
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
+
 MAX_ALIKE = 20
+MAX_ERRORS = 1000  # of one rule, or of a file without its rules: nobody reads more, and a large file could have 100,000
+_DEFINITIONS = "#/$defs/"
+_COUNTS = ("minProperties", "maxProperties", "minItems", "maxItems")
 
 _TYPE_WORDS = {
     "object": "a mapping (`key: value`)",
@@ -25,11 +33,17 @@ _TYPE_WORDS = {
     "string": "text",
     "boolean": "true or false",
 }
+_BOUND_WORDS = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "exclusiveMinimum": "more than",
+    "exclusiveMaximum": "less than",
+}
 
 
-def validate(node: Node, schema: dict[str, Any], what: str, definitions: dict[str, Any] | None = None) -> list[Problem]:
+def validate(node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
     """Every mistake in `node` and below; `what` names it in messages ("the pack")."""
-    return _Validator(definitions if definitions is not None else schema.get("$defs", {})).check(node, schema, what)
+    return Checker(schema.get("$defs", {})).check(node, schema, what)
 
 
 def closest(word: str, known: Iterable[str]) -> str:
@@ -69,149 +83,191 @@ def shown(node: Node) -> str:
     return f"the number {value}" if math.isfinite(value) else f".{value}"
 
 
-class _Validator:
+class Checker:
+    """Checks many nodes by schemas that share their definitions (`$defs`)."""
+
     def __init__(self, definitions: dict[str, Any]) -> None:
-        self.definitions = definitions
-        self.types: dict[str, Callable[[Node], bool]] = {
-            "object": lambda node: node.kind == "mapping",
-            "array": lambda node: node.kind == "list",
-            "string": lambda node: node.kind == "scalar" and isinstance(node.value, str),
-            "boolean": lambda node: isinstance(node.value, bool),
-            "number": lambda node: _is_number(node.value),
-            "integer": lambda node: _is_number(node.value) and float(node.value).is_integer(),  # type: ignore[arg-type]
-        }
+        from jsonschema import Draft202012Validator, validators
+
+        def follow(validator: Any, ref: str, instance: object, schema: object) -> Iterator[ValidationError]:
+            # The library's own way asks a registry at each step, which costs as much again as all the rest.
+            yield from validator.descend(instance, definitions[ref.removeprefix(_DEFINITIONS)])
+
+        finite = {"number": lambda _, value: _is_number(value), "integer": lambda _, value: _is_whole(value)}
+        types = Draft202012Validator.TYPE_CHECKER.redefine_many(finite)
+        self._validator: Callable[[dict[str, Any]], Validator] = validators.extend(  # type: ignore[no-untyped-call]  # untyped there
+            Draft202012Validator, {"$ref": follow}, type_checker=types
+        )
+        self._definitions = definitions
 
     def check(self, node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
-        schema = self.resolve(schema)
-        if "if" in schema:
-            branch = "then" if self.matches(node, schema["if"]) else "else"
-            return self.check(node, {**_hints(schema), **self.resolve(schema[branch])}, what)
-        wrong = self.check_value(node, schema, what)
-        if wrong is not None:
-            return [wrong]
-        if node.kind == "mapping":
-            return self.check_mapping(node, schema, what)
-        return self.check_list(node, schema, what) if node.kind == "list" else []
+        """Every mistake in `node` and below; `what` names it in messages ("the rule `kl-high`")."""
+        found = list(islice(self._validator(schema).iter_errors(node.plain()), MAX_ERRORS))
+        if not found:
+            return []
+        counted = {tuple(error.absolute_path) for error in found if error.validator in _COUNTS}
+        problems: list[Problem] = []
+        told: set[tuple[Any, ...]] = set()
+        for error in found:
+            path = tuple(error.absolute_path)
+            # Where the number of keys or elements is wrong, what those below are meant to be can only be guessed.
+            if any(path[:end] in counted for end in range(len(path))) or (
+                path in counted and error.validator not in _ALONE
+            ):
+                continue
+            # One mistake a value: text where a number belongs is not also out of range. A mapping has several.
+            kind = (path, error.validator if node.at(*path).kind == "mapping" else "")
+            if kind not in told:
+                told.add(kind)
+                problems += _worded(error, self._place(error, node, schema, what))
+        return problems
 
-    def resolve(self, schema: dict[str, Any]) -> dict[str, Any]:
+    def _place(self, error: ValidationError, node: Node, schema: dict[str, Any], what: str) -> _Place:
+        """The node that an error is about, what messages call it, and its schema with what its references add."""
+        place = _Place(node, self._resolve(schema), what)
+        path, steps = deque(error.absolute_path), deque(error.absolute_schema_path)
+        while len(steps) > 1:
+            step = steps.popleft()
+            if step in ("then", "else"):
+                branch = self._resolve(place.schema[step])
+                hints = {key: place.schema[key] for key in ("description",) if key in place.schema}
+                place = place._replace(schema={**hints, **branch})
+            elif step == "properties":
+                key = str(steps.popleft())
+                below = self._resolve(place.schema["properties"][key])
+                place = _Place(place.node.at(path.popleft()), below, f"`{key}`")
+            elif step == "additionalProperties":
+                key, noun = str(path.popleft()), place.schema.get("x-noun", "field")
+                below = self._resolve(place.schema[step])
+                place = _Place(place.node.at(key), below, f"the {noun} `{key}`")
+            elif step in ("items", "prefixItems"):
+                index = int(path.popleft())
+                below = self._resolve(place.schema[step] if step == "items" else place.schema[step][steps.popleft()])
+                element = place.node.at(index)
+                place = _Place(element, below, _element_name(element, below, index, place.what))
+        return place
+
+    def _resolve(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Follow `$ref`; keywords beside it (a description) win."""
         while "$ref" in schema:
-            target = self.definitions[schema["$ref"].removeprefix("#/$defs/")]
+            target = self._definitions[schema["$ref"].removeprefix(_DEFINITIONS)]
             schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
         return schema
 
-    def matches(self, node: Node, test: dict[str, Any]) -> bool:
-        """Whether a node fits the `if` of a choice: a type, or a key that it has."""
-        if "type" in test:
-            kinds = test["type"] if isinstance(test["type"], list) else [test["type"]]
-            return any(self.types[kind](node) for kind in kinds)
-        return node.kind != "mapping" or all(key in node.entries for key in test["required"])
 
-    def check_value(self, node: Node, schema: dict[str, Any], what: str) -> Problem | None:
-        """The first thing wrong with the node itself: its type, its choice, its range."""
-        kinds = schema.get("type", [])
-        kinds = [kinds] if isinstance(kinds, str) else kinds
-        if kinds and not any(self.types[kind](node) for kind in kinds):
-            return self.wrong_type(node, schema, kinds, what)
-        if "const" in schema and (node.kind != "scalar" or node.value != schema["const"] or isinstance(node.value, bool)):
-            return node.problem("value", f"{what} must be {schema['const']}, not {shown(node)}", f"write {schema['const']}")
-        if "enum" in schema and (node.kind != "scalar" or node.value not in schema["enum"] or isinstance(node.value, bool)):
-            hint = closest(str(node.value), schema["enum"]) or str(schema.get("description", ""))
-            return node.problem("value", f"{what} cannot be {shown(node)}: {choices(schema['enum'], 20)}", hint)
-        if isinstance(node.value, str):
-            return self.check_text(node, node.value, schema, what)
-        return self.check_range(node, schema, what)
+_ALONE = (*_COUNTS, "required")
 
-    def wrong_type(self, node: Node, schema: dict[str, Any], kinds: list[str], what: str) -> Problem:
-        wanted = " or ".join([_TYPE_WORDS[kind] for kind in kinds] + ([schema["x-or"]] if "x-or" in schema else []))
-        if node.kind == "scalar" and node.value is None:
-            return node.problem("type", f"{what} has no value; it must be {wanted}", _described(schema))
-        hint = _described(schema)
-        if kinds == ["boolean"] and isinstance(node.value, str):
-            hint = "write true or false, without quotes"
-        elif "string" in kinds and node.kind == "scalar":
-            hint = f'put it in quotes: "{node.value}"'
-        elif isinstance(node.value, str) and _number_in(node.value):
-            hint = f"write {node.value.strip()} without quotes"
-        elif isinstance(node.value, str) and node.value.endswith("%") and _number_in(node.value[:-1]):
-            hint = f"write {float(node.value[:-1]) / 100:g}"
-        return node.problem("type", f"{what} must be {wanted}, not {shown(node)}", hint)
 
-    def check_text(self, node: Node, value: str, schema: dict[str, Any], what: str) -> Problem | None:
-        if len(value) < schema.get("minLength", 0):
-            return node.problem("value", f"{what} is empty", _described(schema))
-        if "pattern" in schema and not re.search(schema["pattern"], value):
-            better = re.sub("[^a-z0-9]+", "-", value.lower()).strip("-")
-            hint = f"write it in lower case with dashes: {better}" if better else _described(schema)
-            return node.problem("value", f"{what} cannot be {value!r}", hint)
-        return None
+class _Place(NamedTuple):
+    """Where an error is: the node, the schema that it has to fit, and what messages call it."""
 
-    def check_range(self, node: Node, schema: dict[str, Any], what: str) -> Problem | None:
-        if not _is_number(node.value):
-            return None
-        value = float(node.value)  # type: ignore[arg-type]
-        bounds: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
-            ("minimum", "at least", lambda limit: value >= limit),
-            ("maximum", "at most", lambda limit: value <= limit),
-            ("exclusiveMinimum", "more than", lambda limit: value > limit),
-            ("exclusiveMaximum", "less than", lambda limit: value < limit),
-        )
-        for keyword, words, holds in bounds:
-            if keyword in schema and not holds(schema[keyword]):
-                message = f"{what} must be {words} {schema[keyword]}, not {node.value}"
-                return node.problem("range", message, _described(schema))
-        return None
+    node: Node
+    schema: dict[str, Any]
+    what: str
 
-    def check_mapping(self, node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
-        found: list[Problem] = []
-        noun = schema.get("x-noun", "field")
-        properties = schema.get("properties", {})
-        for key in schema.get("required", ()):
-            if key not in node.entries:
-                hint = f"add `{key}: ...`: {_described(self.resolve(properties.get(key, {})))}".rstrip(": ")
-                found.append(node.problem("missing", f"{what} lacks `{key}`", hint))
-        count = _count(node, schema, noun, what)
-        if count is not None:
-            return [*found, count]  # what the keys below are meant to be can only be guessed
-        free = schema.get("additionalProperties", True)
-        unknown: list[Node] = []
-        for key, below in node.entries.items():
-            if key in properties:
-                found += self.check(below, properties[key], f"`{key}`")
-            elif any(re.search(pattern, key) for pattern in schema.get("patternProperties", ())):
-                continue
-            elif free is False:
-                unknown.append(node.key(key))
-            elif free is not True:
-                found += self.check(below, free, f"the {noun} `{key}`")
-        return found + capped(unknown, lambda key: _unknown(key, noun, what, properties))
 
-    def check_list(self, node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
-        size, low, high = len(node.elements), schema.get("minItems", 0), schema.get("maxItems", math.inf)
-        if not low <= size <= high:
-            wanted = f"{low}" if low == high else f"at least {low}" if size < low else f"at most {high}"
-            message = f"{what} must have {wanted} element{'s' if wanted[-1] != '1' else ''}, not {size}"
-            return [node.problem("size", message, _described(schema))]
-        found: list[Problem] = []
-        places = schema.get("prefixItems", [])
-        for index, element in enumerate(node.elements):
-            rule = places[index] if index < len(places) else schema.get("items", {})
-            if rule is not False:
-                found += self.check(element, rule, self.name_of(element, rule, index, what))
-        return found
+def _worded(error: ValidationError, place: _Place) -> list[Problem]:
+    """The problem, or problems, that an error means."""
+    node, schema, what = place
+    keyword = str(error.validator)
+    if keyword == "type":
+        return [_wrong_type(*place)]
+    if keyword == "required":
+        return _missing(*place)
+    if keyword == "additionalProperties":
+        return _unknown(*place)
+    if keyword == "const":
+        return [node.problem("value", f"{what} must be {schema['const']}, not {shown(node)}", f"write {schema['const']}")]
+    if keyword == "enum":
+        hint = closest(str(node.value), schema["enum"]) or str(schema.get("description", ""))
+        return [node.problem("value", f"{what} cannot be {shown(node)}: {choices(schema['enum'], 20)}", hint)]
+    if keyword == "minLength":
+        return [node.problem("value", f"{what} is empty", _described(schema))]
+    if keyword == "pattern":
+        better = re.sub("[^a-z0-9]+", "-", str(node.value).lower()).strip("-")
+        hint = f"write it in lower case with dashes: {better}" if better else _described(schema)
+        return [node.problem("value", f"{what} cannot be {node.value!r}", hint)]
+    if keyword in _BOUND_WORDS:
+        message = f"{what} must be {_BOUND_WORDS[keyword]} {schema[keyword]}, not {node.value}"
+        return [node.problem("range", message, _described(schema))]
+    if keyword in _COUNTS:
+        return [_elements(*place) if node.kind == "list" else _entries(*place)]
+    return [node.problem("value", f"{what} is not as it should be: {error.message[:200]}", _described(schema))]
 
-    def name_of(self, element: Node, rule: dict[str, Any], index: int, what: str) -> str:
-        """What messages call an element of a list: a rule by its id, anything else by its place."""
-        identity = element.get("id")
-        noun = self.resolve(rule).get("x-noun")
-        if noun and identity is not None and isinstance(identity.value, str):
-            return f"the {noun} `{identity.value}`"
-        return f"{noun} {index + 1} of {what}" if noun else f"element {index + 1} of {what}"
+
+def _wrong_type(node: Node, schema: dict[str, Any], what: str) -> Problem:
+    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    wanted = " or ".join([_TYPE_WORDS[kind] for kind in kinds] + ([schema["x-or"]] if "x-or" in schema else []))
+    if node.kind == "scalar" and node.value is None:
+        return node.problem("type", f"{what} has no value; it must be {wanted}", _described(schema))
+    hint = _described(schema)
+    if kinds == ["boolean"] and isinstance(node.value, str):
+        hint = "write true or false, without quotes"
+    elif "string" in kinds and node.kind == "scalar":
+        hint = f'put it in quotes: "{node.value}"'
+    elif isinstance(node.value, str) and _number_in(node.value):
+        hint = f"write {node.value.strip()} without quotes"
+    elif isinstance(node.value, str) and node.value.endswith("%") and _number_in(node.value[:-1]):
+        hint = f"write {float(node.value[:-1]) / 100:g}"
+    return node.problem("type", f"{what} must be {wanted}, not {shown(node)}", hint)
+
+
+def _missing(node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
+    found = []
+    for key in schema["required"]:
+        if key not in node.entries:
+            hint = f"add `{key}: ...`: {_described(schema.get('properties', {}).get(key, {}))}".rstrip(": ")
+            found.append(node.problem("missing", f"{what} lacks `{key}`", hint))
+    return found
+
+
+def _unknown(node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
+    known, free = schema.get("properties", {}), schema.get("patternProperties", ())
+    noun = schema.get("x-noun", "field")
+
+    def problem(key: Node) -> Problem:
+        name = str(key.value)
+        message = f"`{name}` is not a {noun}" if noun == "condition kind" else f"{what} has no field `{name}`"
+        return key.problem("unknown", message, closest(name, known) or choices(known, 30))
+
+    unknown = [name for name in node.entries if name not in known and not any(re.search(each, name) for each in free)]
+    return capped([node.key(name) for name in unknown], problem)
+
+
+def _elements(node: Node, schema: dict[str, Any], what: str) -> Problem:
+    """A list that is too short or too long."""
+    size, low, high = len(node.elements), schema.get("minItems", 0), schema.get("maxItems", math.inf)
+    wanted = f"{low}" if low == high else f"at least {low}" if size < low else f"at most {high}"
+    message = f"{what} must have {wanted} element{'s' if wanted[-1] != '1' else ''}, not {size}"
+    return node.problem("size", message, _described(schema))
+
+
+def _entries(node: Node, schema: dict[str, Any], what: str) -> Problem:
+    """A mapping that is empty, or has several keys where one belongs."""
+    noun, known = schema.get("x-noun", "field"), schema.get("properties", {})
+    if not node.entries:
+        return node.problem("size", f"{what} is empty: it needs a {noun}", choices(known, 20) if known else "")
+    first, second = list(node.entries)[:2]
+    message = f"{what} must have exactly one {noun}, not both `{first}` and `{second}`"
+    hint = "indent the parameters below their kind" if second not in known else ""
+    return node.key(second).problem("size", message, hint or "combine them with `all: [...]` or `any: [...]`")
+
+
+def _element_name(element: Node, schema: dict[str, Any], index: int, what: str) -> str:
+    """What messages call an element of a list: a rule by its id, anything else by its place."""
+    identity, noun = element.get("id"), schema.get("x-noun")
+    if noun and identity is not None and isinstance(identity.value, str):
+        return f"the {noun} `{identity.value}`"
+    return f"{noun} {index + 1} of {what}" if noun else f"element {index + 1} of {what}"
 
 
 def _is_number(value: object) -> bool:
     """A finite number: comparing with NaN or infinity would make a rule that silently never fires."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: object) -> bool:
+    return _is_number(value) and float(value).is_integer()  # type: ignore[arg-type]
 
 
 def _number_in(value: str) -> bool:
@@ -221,30 +277,8 @@ def _number_in(value: str) -> bool:
         return False
 
 
-def _hints(schema: dict[str, Any]) -> dict[str, Any]:
-    return {key: schema[key] for key in ("description",) if key in schema}
-
-
 def _described(schema: dict[str, Any]) -> str:
     """The first line of a schema's description, with its choices."""
     first = str(schema.get("description", "")).split("\n", 1)[0]
     options = " | ".join(str(option) for option in schema.get("enum", ()))
     return f"{options} ({first})" if options and first else options or first
-
-
-def _count(node: Node, schema: dict[str, Any], noun: str, what: str) -> Problem | None:
-    if len(node.entries) < schema.get("minProperties", 0):
-        known = choices(schema["properties"], 20) if "properties" in schema else ""
-        return node.problem("size", f"{what} is empty: it needs a {noun}", known)
-    if len(node.entries) > schema.get("maxProperties", math.inf):
-        first, second = list(node.entries)[:2]
-        message = f"{what} must have exactly one {noun}, not both `{first}` and `{second}`"
-        hint = "indent the parameters below their kind" if second not in schema.get("properties", {}) else ""
-        return node.key(second).problem("size", message, hint or "combine them with `all: [...]` or `any: [...]`")
-    return None
-
-
-def _unknown(key: Node, noun: str, what: str, known: dict[str, Any]) -> Problem:
-    name = str(key.value)
-    message = f"`{name}` is not a {noun}" if noun == "condition kind" else f"{what} has no field `{name}`"
-    return key.problem("unknown", message, closest(name, known) or choices(known, 30))

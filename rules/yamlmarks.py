@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 100_000  # with every alias expanded: a pack of 70 rules has about 3,000
+TEXT_SIZE = 100  # so many characters count as a value: a long text behind many aliases is as large as many values
 MAX_DIGITS = 300  # a longer integer does not fit a float
 MAX_PROBLEMS = 100  # of one file's syntax
 SOURCE_WIDTH = 160
@@ -109,7 +110,7 @@ class Node:
         """The node at a path of keys and indices, or the deepest one that exists on it."""
         node = self
         for part in path:
-            below = node.entries.get(part) if isinstance(part, str) else dict(enumerate(node.elements)).get(part)
+            below = node.entries.get(part) if isinstance(part, str) else next(iter(node.elements[part : part + 1]), None)
             if below is None:
                 break
             node = below
@@ -260,7 +261,9 @@ class _Builder:
                 value = resolve_scalar(text)
             except ValueError as error:
                 self.fail(event, "number", f"{error} is too long", "write it as 1e9, or quote it if it is text")
-        return self.node(event, value=text if self.at_key() else value)  # keys are text whatever they look like
+        node = self.node(event, value=text if self.at_key() else value)  # keys are text whatever they look like
+        node.size += len(text) // TEXT_SIZE
+        return node
 
     def at_key(self) -> bool:
         return bool(self.stack) and self.stack[-1][0].kind == "mapping" and self.pending[-1] is None
@@ -305,7 +308,7 @@ class _Builder:
             parent.elements.append(node)
         elif key is not None:
             self.add_entry(parent, key, node)
-        parent.size += node.size
+        parent.size += node.size + (key.size - 1 if key is not None else 0)
         parent.height = max(parent.height, node.height + 1)
         if parent.size > MAX_NODES:
             message = f"the file expands to more than {MAX_NODES} values"

@@ -7,6 +7,7 @@ ours, the check matrix, the measurement on rare tokens, the three reruns) and th
 from __future__ import annotations
 
 import argparse
+import ast
 import copy
 import hashlib
 import json
@@ -17,24 +18,37 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 
-from rltriage.engine.rows import Row
 from rltriage.trainer.chapter_data import RUNS
 from rltriage.trainer.parallel import run_jobs
 
 Metrics = Mapping[str, float]
 History = Sequence[Metrics]  # one run's rows
 SOURCES = (
-    *("config", "faults", "gym", "metrics", "policy", "sampling", "losses", "loop", "plain", "invariants", "probe"),
-    *("chapter", "chapter_data", "chapter_figures", "chapter_page"),
+    *("config", "faults", "gym", "metrics", "policy", "sampling", "losses"),
+    *("loop", "plain", "invariants", "probe"),
 )
 
 
 def sources_hash() -> str:
-    """SHA-256 of everything that the results depend on, so that a test can tell when `docs/chapter.md` is stale."""
-    folder, digest = Path(__file__).parent, hashlib.sha256()
-    for name in (*sorted(f"{stem}.py" for stem in SOURCES), "base.safetensors"):
-        digest.update(name.encode() + b"\0" + (folder / name).read_bytes())
+    """A hash of the code and the base policy that the results depend on, so that a test can tell a stale `docs/chapter.md`.
+
+    Docstrings, comment lines and blank lines are left out: an edited comment is no reason for a rerun.
+    """
+    folder = Path(__file__).parent
+    digest = hashlib.sha256((folder / "base.safetensors").read_bytes())
+    for name in SOURCES:
+        digest.update(f"{name}\n{code_lines((folder / f'{name}.py').read_text())}\n".encode())
     return digest.hexdigest()[:16]
+
+
+def code_lines(source: str) -> str:
+    """The lines of a module without docstrings, comment lines and blank lines."""
+    texts: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            texts.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines = enumerate(source.splitlines(), start=1)
+    return "\n".join(line for n, line in lines if n not in texts and line.strip() and not line.strip().startswith("#"))
 
 
 def ends(rows: History, key: str) -> tuple[float, float]:
@@ -138,21 +152,42 @@ def equals_plain(steps: int = 5) -> bool:
     )
 
 
-def run_all(seeds: Sequence[int], processes: int, tell: Callable[[str], None]) -> dict[str, list[History]]:
-    """Every run of `RUNS` with every seed, in parallel; histories by run, in order of the seeds."""
-    jobs = [(run.name, replace(run.job, seed=seed, checks=False)) for seed in seeds for run in RUNS]
-    rows: list[list[Row]] = [[] for _ in jobs]
-    done = 0
-    for index, row in run_jobs([job for _, job in jobs], processes):
+def run_all(
+    seeds: Sequence[int], processes: int, tell: Callable[[str], None], cache: Path | None = None
+) -> dict[str, list[History]]:
+    """Every run of `RUNS` with every seed, in parallel; histories by run, in order of the seeds.
+
+    Finished runs are kept in `cache` as long as the sources stay the same, so that an interrupted rerun goes on.
+    """
+    names = {f"{run.name}, seed {seed}": replace(run.job, seed=seed, checks=False) for seed in seeds for run in RUNS}
+    done = cached(cache)
+    todo = [name for name in names if name not in done]
+    rows: dict[str, list[Metrics]] = {name: [] for name in todo}
+    for index, row in run_jobs([names[name] for name in todo], processes):
+        name = todo[index]
         if row is not None:
-            rows[index].append(row)
+            rows[name].append(row.metrics)
             continue
-        done += 1
-        tell(f"{done}/{len(jobs)} runs: {jobs[index][0]}, seed {jobs[index][1].seed}")
-    found: dict[str, list[History]] = {}
-    for (name, _), history in zip(jobs, rows, strict=True):
-        found.setdefault(name, []).append([row.metrics for row in history])
-    return found
+        done[name] = rows[name]
+        tell(f"{len(names.keys() & done.keys())}/{len(names)} runs: {name}")
+        if cache is not None:
+            write(cache, json.dumps({"sources": sources_hash(), "runs": done}))
+    return {run.name: [done[f"{run.name}, seed {seed}"] for seed in seeds] for run in RUNS}
+
+
+def cached(cache: Path | None) -> dict[str, History]:
+    """The finished runs of these sources."""
+    stored = json.loads(cache.read_text()) if cache is not None and cache.exists() else {}
+    runs: dict[str, History] = stored["runs"] if stored.get("sources") == sources_hash() else {}
+    return runs
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file so that a reader sees the old or the new one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial")
+    partial.write_text(text)
+    os.replace(partial, file)
 
 
 def matrix() -> dict[str, list[tuple[float | None, bool | None]]]:
@@ -186,22 +221,6 @@ def parse_seeds(text: str) -> list[int]:
     return list(range(int(first), int(last) + 1)) if last else [int(part) for part in text.split(",")]
 
 
-def histories(options: argparse.Namespace, tell: Callable[[str], None]) -> dict[str, list[History]]:
-    """The runs, from `--reuse` if it holds those of these sources and seeds, else made and stored there."""
-    key = {"sources": sources_hash(), "seeds": options.seeds}
-    if options.reuse and options.reuse.exists():
-        stored = json.loads(options.reuse.read_text())
-        if stored["key"] == key:
-            tell(f"reusing {options.reuse}")
-            runs: dict[str, list[History]] = stored["runs"]
-            return runs
-    found = run_all(options.seeds, options.processes, tell)
-    if options.reuse:
-        options.reuse.parent.mkdir(parents=True, exist_ok=True)
-        options.reuse.write_text(json.dumps({"key": key, "runs": found}))
-    return found
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run everything and write the page and its figures."""
     from rltriage.trainer.chapter_figures import draw_all
@@ -211,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=parse_seeds, default=parse_seeds("0-4"), help="0-4 or 0,3 (default 0-4)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=Path("docs"))
-    parser.add_argument("--reuse", type=Path, help="store the rows here and use them again while the sources are the same")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/chapter.json"), help="where finished runs are kept")
     options = parser.parse_args(arguments)
 
     def tell(text: str) -> None:
@@ -220,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import torch
 
     torch.set_num_threads(1)
-    runs = histories(options, tell)
+    runs = run_all(options.seeds, options.processes, tell, options.cache)
     tell("checks, reruns, rare tokens")
     results = Results(
         runs=runs,
@@ -235,9 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     (options.out / "images").mkdir(parents=True, exist_ok=True)
     draw_all(results, options.out / "images")
     file = options.out / "chapter.md"
-    partial = file.with_suffix(".partial")
-    partial.write_text(page(results))
-    os.replace(partial, file)
+    write(file, page(results))
     print(f"wrote {file}")
 
 

@@ -121,9 +121,9 @@ def triage(path: Path) -> None:
     place_fault = {number: (len(TRIAGE) - 1) * (i + 0.5) / len(faults) for i, number in enumerate(faults)}
     for row, (symptom, test, suspects) in enumerate(TRIAGE):
         box(axes, 0.0, row, symptom, "#eef3f8", "left")
-        link(axes, (0.275, row), (0.385, place_test[test]), 1.2)
+        link(axes, (0.08, row), (0.385, place_test[test]), 1.2)  # starts behind its opaque box
         for rank, number in enumerate(suspects):
-            link(axes, (0.625, place_test[test]), (0.755, place_fault[number]), 1.2 if rank == 0 else 0.5)
+            link(axes, (0.48, place_test[test]), (0.755, place_fault[number]), 1.2 if rank == 0 else 0.5)
     for test, y in place_test.items():
         box(axes, 0.39, y, test, "#fdf3e1", "left")
     for number, y in place_fault.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -38,14 +39,13 @@ def run_jobs(jobs: Sequence[Job], processes: int | None = None) -> Iterator[tupl
     `processes` defaults to the cores. Closing the iterator cancels what has not begun. An error of a run is raised here.
     """
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    with context.Manager() as manager:
-        rows = manager.Queue()
-        pool = ProcessPoolExecutor(processes or os.cpu_count(), context, _set_up, (rows,))
-        try:
-            futures = [pool.submit(_run, index, job) for index, job in enumerate(jobs)]
-            yield from _drain(rows, futures)
-        finally:
-            pool.shutdown(cancel_futures=True)
+    rows: Any = context.Queue()
+    pool = ProcessPoolExecutor(processes or os.cpu_count(), context, _set_up, (rows,))
+    try:
+        futures = [pool.submit(_run, index, job) for index, job in enumerate(jobs)]
+        yield from _drain(rows, futures)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _drain(rows: queue.Queue[tuple[int, Row | None]], futures: Sequence[Future[None]]) -> Iterator[tuple[int, Row | None]]:
@@ -64,12 +64,22 @@ def _drain(rows: queue.Queue[tuple[int, Row | None]], futures: Sequence[Future[N
 
 
 def _set_up(rows: Any) -> None:
-    """In a worker: remember the queue, take one thread."""
+    """In a worker: remember the queue, take one thread, and die with the parent however that ends."""
     global _rows
     import torch
 
     torch.set_num_threads(1)
     _rows = rows
+    _rows.cancel_join_thread()  # whoever stops listening must not wait for rows that nobody reads
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """A killed parent closes its sentinel; its workers would train on for nobody."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run(index: int, job: Job) -> None:

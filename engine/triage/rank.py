@@ -69,12 +69,12 @@ def rank(
 
 
 def _counted(alert: Alert, alerts: Sequence[Alert], explained: Mapping[str, str | None]) -> tuple[Suspect, ...]:
-    """The suspects for which an alert counts: an explained one speaks only for suspects of its cause."""
+    """The suspects for which an alert counts: a consequence of another alert supports only that one's leading suspect."""
     cause = explained.get(alert.rule)
     if cause is None:
         return alert.suspects
-    causes = {suspect.fault for other in alerts if other.rule == cause for suspect in other.suspects}
-    return tuple(suspect for suspect in alert.suspects if suspect.fault in causes)
+    leading = next((other.suspects[0].fault for other in alerts if other.rule == cause and other.suspects), None)
+    return tuple(suspect for suspect in alert.suspects if suspect.fault == leading)
 
 
 def _strongest(

@@ -7,17 +7,21 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rltriage.engine.coverage import Coverage
+from rltriage.engine.inference import inferred
 from rltriage.engine.report import Alert, Incident, StepReport
-from rltriage.engine.rows import Row, Run
+from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.report.curves import BUCKETS, Curves
 from rltriage.exporters.state import RunState
 
 MAX_TRANSITIONS = 400
+INFERABLE = frozenset({"kl_term", "updates_per_batch"})
+"""Facts that `engine.inference` can find in rows."""
 OPEN = ("firing", "flapping", "stale")
 
 
 class Collector:
-    """Keeps one run's curves, the transitions of its alerts (all newest 400), the newest state of each, its incidents.
+    """Keeps one run's curves, the transitions of its alerts (the newest 400), the newest state of each, its incidents.
 
     Rows arrive on one thread; others read under `reading()`.
     """
@@ -36,6 +40,8 @@ class Collector:
         self.incident: Incident | None = None
         self.checks: dict[str, float] = {}
         self.version = 0
+        self.coverage: tuple[object, Coverage] | None = None
+        self._inferred: dict[str, Fact] = {}
         self._lock = threading.Lock()
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
@@ -57,18 +63,16 @@ class Collector:
             self.state = state
             self.version += 1
 
+    @property
+    def facts(self) -> dict[str, Fact]:
+        """The config facts known by now, those that the rows have proven included."""
+        return {**self._inferred, **self.run.facts}
+
     @contextmanager
     def reading(self) -> Iterator[Collector]:
         """Hold the run still while it is read."""
         with self._lock:
             yield self
-
-    def explained(self, alerts: Iterator[Alert]) -> None:
-        """Open alerts as the monitor has them now: what explains them may have changed without a transition."""
-        with self._lock:
-            for alert in alerts:
-                if alert.id in self.alerts:
-                    self.alerts[alert.id] = alert
 
     def _take(self, row: Row) -> None:
         self.curves.add(row.step, row.metrics)
@@ -78,6 +82,8 @@ class Collector:
         self.last_step = row.step
         self.last_time = row.time if row.time is not None else self.last_time
         self.state = "running"
+        if len(self._inferred) < len(INFERABLE - self.run.facts.keys()):
+            self._inferred |= inferred(row.metrics, self.facts)
         for name, value in row.metrics.items():
             if name.startswith("check_"):
                 self.checks[name] = value
@@ -90,3 +96,27 @@ class Collector:
         if len(self.alerts) > MAX_TRANSITIONS:
             closed = (key for key, one in self.alerts.items() if one.state not in OPEN)
             self.alerts.pop(next(closed, next(iter(self.alerts))))
+
+
+class Collectors:
+    """A collector for each run of a log or service, as one sink."""
+
+    def __init__(self, buckets: int = BUCKETS) -> None:
+        self._buckets = buckets
+        self._runs: dict[str, Collector] = {}
+
+    def of(self, run: Run) -> Collector:
+        """The run's collector; a new one where the run is new."""
+        found = self._runs.get(run.id)
+        if found is None:
+            found = self._runs[run.id] = Collector(run, self._buckets)
+        return found
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        """Take a row and what it changed."""
+        self.of(run).publish(run, row, report)
+
+    def end(self, run_id: str, state: RunState, now: float) -> None:
+        """A run is over."""
+        if run_id in self._runs:
+            self._runs[run_id].end(run_id, state, now)

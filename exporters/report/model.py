@@ -1,25 +1,15 @@
-"""What a report shows about one run, as plain data: built from a collector, written as HTML, Markdown or JSON."""
+"""What a report shows about one run, as plain data: `build` makes it of a collector, HTML, Markdown and JSON show it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from rltriage.engine.history import Reference
-from rltriage.engine.plan import lacking
 from rltriage.engine.report import Alert, Incident
 from rltriage.engine.rows import Fact
-from rltriage.engine.triage import CHECKS
-from rltriage.engine.triage.symptoms import symptom
-from rltriage.exporters.report.collect import OPEN, Collector
 from rltriage.exporters.report.curves import Bucket
 from rltriage.exporters.state import RunState
-from rltriage.rules.facts import judge
-from rltriage.rules.model import SEVERITIES, Catalogue, FirstTest, Rule, RulePack
-
-MAX_CHARTS = 16
-_STANDING = (*OPEN, "ended")
-"""States of an alert that nothing has resolved: it stands, or stood when the run ended."""
+from rltriage.rules.model import SEVERITIES, Catalogue, FirstTest, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,46 +57,31 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A metric that is not logged, what a departure of it flags, and what logging it would let rules see.
-
-    `faults` are those that no rule can name on what is logged now.
-    """
+    """A metric that is not logged, what a departure of it flags, and the faults that rules could name if it were."""
 
     metric: str
     flags: str
-    rules: tuple[str, ...]
     faults: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RunReport:
-    """Everything about one run. `standing` are alerts that nothing has resolved, strongest first."""
+class Outlook:
+    """How a run stands. `standing` are alerts that nothing has resolved, strongest first.
+
+    `resolved` is True where `incident` is over; `drawn` are the alerts of the triage map: those that stand, else its own.
+    """
 
     id: str
-    profile: str
     state: RunState
     rows: int
     first_step: int | None
     last_step: int | None
     last_time: float | None
-    restarts: int
-    labels: Mapping[str, str]
-    facts: Mapping[str, Fact]
     incident: Incident | None
+    resolved: bool
     standing: tuple[Alert, ...]
+    drawn: tuple[Alert, ...]
     timeline: tuple[Alert, ...]
-    timeline_total: int
-    symptoms: tuple[Chart, ...]
-    pairs: tuple[Chart, ...]
-    metrics: tuple[Line, ...]
-    checks: tuple[Check, ...]
-    missing: tuple[Missing, ...]
-    catalogue: Catalogue
-    rules: Mapping[str, Rule]
-    seen: frozenset[str]
-    reference: bool = False
-    unmapped: tuple[str, ...] = ()
-    questions: tuple[str, ...] = field(default=())
 
     @property
     def severity(self) -> str:
@@ -115,225 +90,40 @@ class RunReport:
 
     @property
     def fault(self) -> str:
-        """The first suspect of what stands, empty if nothing is suspected."""
-        if self.incident is not None and self.incident.suspects:
-            return self.incident.suspects[0].fault
-        return ""
-
-    @property
-    def open(self) -> bool:
-        """Whether the run goes on."""
-        return self.state == "running"
+        """The first suspect of the incident, empty if nothing is or was suspected."""
+        return self.incident.suspects[0].fault if self.incident is not None and self.incident.suspects else ""
 
 
-def build(
-    collector: Collector,
-    pack: RulePack,
-    *,
-    facts: Mapping[str, Fact] | None = None,
-    unmapped: Iterable[str] = (),
-    reference: Reference | None = None,
-) -> RunReport:
-    """The report of what a collector holds. `facts` are the monitor's, which knows inferred ones too."""
-    with collector.reading() as run:
-        known = dict(facts if facts is not None else run.run.facts)
-        rules = {rule.id: rule for rule in pack.rules}
-        standing = _standing(run.alerts.values())
-        lines = {name: _line(run, name, reference) for name in run.curves if not name.startswith("check_")}
-        seen = frozenset(run.curves)
-        serious = any(alert.severity != "info" for alert in standing)
-        return RunReport(
-            id=run.run.id,
-            profile=run.run.profile,
-            state=run.state,
-            rows=run.rows,
-            first_step=run.first_step,
-            last_step=run.last_step,
-            last_time=run.last_time,
-            restarts=run.curves.restarts,
-            labels=run.run.labels,
-            facts=dict(sorted(known.items())),
-            incident=run.incident if serious else None,
-            standing=standing,
-            timeline=tuple(_as_known_now(alert, run) for alert in run.transitions),
-            timeline_total=run.transitions_total,
-            symptoms=_symptoms(run, rules, lines, pack.catalogue),
-            pairs=_pairs(lines, _marks(standing)),
-            metrics=tuple(lines.values()),
-            checks=_checks(run.checks, run.curves, pack.catalogue),
-            missing=_missing(pack.rules, seen, known, pack.catalogue),
-            catalogue=pack.catalogue,
-            rules=rules,
-            seen=seen,
-            reference=any(line.band for line in lines.values()),
-            unmapped=tuple(
-                name for name in unmapped if name not in pack.catalogue.metrics and not name.startswith("check_")
-            ),
-            questions=tuple(dict.fromkeys(alert.question for alert in standing if alert.question)),
-        )
+@dataclass(frozen=True, slots=True)
+class RunReport(Outlook):
+    """Everything about one run.
 
+    `hidden` are faults that nothing logged can reveal, `invariants_reveal` those that running the invariants would add;
+    an empty `why_no_band` says that a healthy reference fits.
+    """
 
-def _standing(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
-    """What nothing has resolved: what explains before what is explained, then by severity and age."""
-    found = [alert for alert in alerts if alert.state in _STANDING]
-    return tuple(
-        sorted(found, key=lambda a: (a.explained_by is not None, -SEVERITIES.index(a.severity), a.since_step, a.rule))
-    )
-
-
-def _as_known_now(alert: Alert, run: Collector) -> Alert:
-    """A transition with what explains its alert by now: causes are often found after their consequences."""
-    newest = run.alerts.get(alert.id, alert)
-    return alert if newest.explained_by == alert.explained_by else replace(alert, explained_by=newest.explained_by)
-
-
-def _line(run: Collector, name: str, reference: Reference | None) -> Line:
-    curve = run.curves[name]
-    buckets = tuple(curve.buckets())
-    band = []
-    for bucket in buckets if reference is not None else ():
-        bounds = reference.bounds(name, bucket.step - (run.first_step or 0)) if reference is not None else None
-        if bounds is not None:
-            band.append((bucket.step, *bounds))
-    return Line(name, buckets, curve.width, tuple(curve.gaps), tuple(band))
-
-
-def _marks(alerts: Iterable[Alert]) -> tuple[Mark, ...]:
-    """Where serious, unexplained alerts fired."""
-    told = [alert for alert in alerts if alert.severity != "info" and alert.explained_by is None]
-    return tuple(
-        Mark(alert.since_step, f"{alert.rule} since step {alert.since_step}", alert.severity, alert.rule) for alert in told
-    )
-
-
-def _symptoms(
-    run: Collector, rules: Mapping[str, Rule], lines: Mapping[str, Line], catalogue: Catalogue
-) -> tuple[Chart, ...]:
-    """A chart for each metric that an alert is about, the alerts that stand first; invariants have a table of their own."""
-    about: dict[tuple[str, ...], list[Alert]] = {}
-    for alert in (*_standing(run.alerts.values()), *run.alerts.values()):
-        names = tuple(name for name in _metrics_of(alert, rules) if name in lines)
-        group = about.setdefault(names, [])
-        if names and all(known.id != alert.id for known in group):
-            group.append(alert)
-    charts = []
-    for names, alerts in [item for item in about.items() if item[0]][:MAX_CHARTS]:
-        info = catalogue.metrics.get(names[0])
-        marks = [
-            Mark(
-                alert.step,
-                f"{alert.rule} {'fired' if alert.state in _STANDING else alert.state}",
-                alert.severity,
-                alert.rule,
-            )
-            for alert in _transitions(run, alerts)
-        ]
-        caption = " ".join(dict.fromkeys(f"{alert.summary.rstrip('.')}." for alert in alerts[:3]))
-        units = {catalogue.metrics[name].unit if name in catalogue.metrics else name for name in names}
-        title = " and ".join(names) if len(names) > 1 or info is None else f"{names[0]}: {_lower(info.help)}"
-        charts.append(Chart(title, caption, tuple(lines[name] for name in names), tuple(marks), len(units) == 1))
-    return tuple(charts)
-
-
-def _transitions(run: Collector, alerts: Iterable[Alert]) -> list[Alert]:
-    """When the alerts fired, and when they resolved."""
-    wanted = {alert.id for alert in alerts}
-    return [one for one in run.transitions if one.id in wanted and one.state in ("firing", "resolved")]
-
-
-def _metrics_of(alert: Alert, rules: Mapping[str, Rule]) -> tuple[str, ...]:
-    """The metrics whose course shows the symptom: the one that the rule is about and, of what it compares, one more."""
-    rule = rules.get(alert.rule)
-    if rule is None:
-        return tuple(name for name in alert.values)[:1]
-    lead = symptom(rule)
-    names = [lead.metric] if lead is not None else []
-    compared = [
-        name for name in (getattr(rule.when, "right", None), getattr(rule.when, "left", None)) if isinstance(name, str)
-    ]
-    for name in (*compared, *(("pass_rate", "eval_pass") if "reward_hacking" in rule.suspects else ())):
-        if name in rule.when.metrics() and name not in names:
-            names.append(name)
-    return tuple(names[:3])
-
-
-PAIRS: tuple[tuple[str, str, tuple[str, ...], bool], ...] = (
-    (
-        "Length by outcome",
-        "Failing episodes that grow while passing ones do not are a loss that pays for failing slowly.",
-        ("length_pass", "length_fail"),
-        True,
-    ),
-    (
-        "Reward and independent score",
-        "Reward that rises without the pass rate and the held-out score is reward that is being exploited.",
-        ("reward", "pass_rate", "eval_pass"),
-        True,
-    ),
-    (
-        "Entropy and reward",
-        "Entropy may fall as fast as reward rises; falling alone it ends exploration before the task is learnt.",
-        ("entropy", "reward"),
-        False,
-    ),
-)
-
-
-def _pairs(lines: Mapping[str, Line], marks: tuple[Mark, ...]) -> tuple[Chart, ...]:
-    """The pairs that only say something together, where at least two of them are logged."""
-    first = marks[:1]
-    found = []
-    for title, caption, names, shared in PAIRS:
-        present = tuple(lines[name] for name in names if name in lines and lines[name].buckets)
-        if len(present) > 1:
-            found.append(Chart(title, caption, present, first, shared))
-    return tuple(found)
-
-
-def _checks(results: Mapping[str, float], values: Mapping[str, object], catalogue: Catalogue) -> tuple[Check, ...]:
-    """Every invariant with its newest result; none at all where none was run."""
-    if not results:
-        return ()
-    titles = {test.check: test.title for test in catalogue.first_tests.values() if test.check is not None}
-    found = []
-    for number, check in enumerate(CHECKS, start=1):
-        result = results.get(f"check_{check}")
-        passed = None if result is None or result != result else result >= 0.5
-        found.append(Check(number, check, titles.get(number, check), passed, results.get(f"check_{check}_value")))
-    return tuple(found)
-
-
-def _missing(
-    rules: Iterable[Rule], seen: frozenset[str], facts: Mapping[str, Fact], catalogue: Catalogue
-) -> tuple[Missing, ...]:
-    """Metrics without which rules are blind, those first that reveal faults which nothing logged now can."""
-    values = {name: fact.value for name, fact in facts.items()}
-    blind: dict[str, list[Rule]] = {}
-    visible: set[str] = set()
-    for rule in rules:
-        if judge(rule.requires, values).holds is False:
-            continue
-        needed = lacking(rule.when, seen)
-        if not needed:
-            visible |= set(rule.suspects)
-        elif len(needed) == 1:
-            blind.setdefault(next(iter(needed)), []).append(rule)
-    found = []
-    for metric, lost in blind.items():
-        if metric.startswith("check_"):
-            continue
-        faults = tuple(dict.fromkeys(fault for rule in lost for fault in rule.suspects if fault not in visible))
-        info = catalogue.metrics.get(metric)
-        found.append(Missing(metric, info.flags if info is not None else "", tuple(rule.id for rule in lost), faults))
-    return tuple(sorted(found, key=lambda one: (-len(one.faults), -len(one.rules), one.metric)))
+    profile: str
+    restarts: int
+    labels: Mapping[str, str]
+    facts: Mapping[str, Fact]
+    timeline_total: int
+    symptoms: tuple[Chart, ...]
+    pairs: tuple[Chart, ...]
+    metrics: tuple[Line, ...]
+    checks: tuple[Check, ...]
+    missing: tuple[Missing, ...]
+    hidden: tuple[str, ...]
+    invariants_reveal: tuple[str, ...]
+    catalogue: Catalogue
+    rules: Mapping[str, Rule]
+    seen: frozenset[str]
+    why_no_band: str
+    unmapped: tuple[str, ...]
+    questions: tuple[str, ...]
 
 
 def first_test(report: RunReport) -> FirstTest | None:
     """The test to run first, as an entry of the catalogue."""
-    name = report.incident.first_test if report.incident else report.standing[0].first_test if report.standing else ""
+    name = report.standing[0].first_test if report.standing else ""
+    name = report.incident.first_test if report.incident is not None and (not report.resolved or not name) else name
     return report.catalogue.first_tests.get(name)
-
-
-def _lower(text: str) -> str:
-    """A help text as a clause; abbreviations keep their capitals."""
-    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

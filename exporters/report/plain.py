@@ -43,10 +43,9 @@ def report_json(report: RunReport) -> dict[str, Any]:
             name: {"value": fact.value, "provenance": fact.provenance, "source": fact.source}
             for name, fact in report.facts.items()
         },
-        "missing": [
-            {"metric": one.metric, "flags": one.flags, "rules": list(one.rules), "faults": list(one.faults)}
-            for one in report.missing
-        ],
+        "missing": [{"metric": one.metric, "flags": one.flags, "faults": list(one.faults)} for one in report.missing],
+        "hidden_faults": list(report.hidden),
+        "no_band_because": report.why_no_band,
         "unmapped": list(report.unmapped),
         "symptoms": [_chart_json(one) for one in report.symptoms],
         "pairs": [_chart_json(one) for one in report.pairs],
@@ -86,7 +85,8 @@ def _markdown(report: RunReport) -> Iterable[str]:
     title, how, command = words.test_lines(report)
     yield f"# {_md(words.headline(report))}"
     yield ""
-    yield f"Run {_md(report.id)}: {report.state}, {report.rows} rows, worst {report.severity or 'quiet'}. {words.advice(report)}".rstrip()
+    worst = f"worst alert {report.severity}" if report.severity else "no alert stands"
+    yield f"Run {_md(report.id)}: {report.state}, {report.rows} rows, {worst}. {words.advice(report)}".rstrip()
     if words.rivals(report):
         yield f"\n{_md(words.rivals(report).strip())}"
     if title:
@@ -114,7 +114,7 @@ def _markdown(report: RunReport) -> Iterable[str]:
     if report.missing:
         yield "\n## Not logged, and what it would reveal\n"
         yield from _table(
-            ("metric", "what it flags", "faults that only it would reveal"),
+            ("metric", "what it flags", "faults that it would reveal"),
             [(one.metric, one.flags, ", ".join(one.faults)) for one in report.missing[:20]],
         )
 

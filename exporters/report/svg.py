@@ -171,7 +171,7 @@ def _step_axis(first: int, last: int, across: Scale, y: float) -> list[str]:
     body = [tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=_f(y), y2=_f(y), class_="axis")]
     steps = sorted({int(step) for step in _ticks(first, last, 6) if first <= step <= last} or {first})
     body += [text(across(step), y + 16, str(step), "tick", "middle") for step in steps]
-    return [*body, text(WIDTH - RIGHT + 8, y + 16, "step", "tick")]
+    return [*body, text(LEFT - 24, y + 16, "step", "tick", "end")]
 
 
 def _range(lines: Iterable[Line]) -> tuple[float, float]:
@@ -179,8 +179,8 @@ def _range(lines: Iterable[Line]) -> tuple[float, float]:
     lows = [b.low for line in lines for b in line.buckets] + [low for line in lines for _, low, _ in line.band]
     highs = [b.high for line in lines for b in line.buckets] + [high for line in lines for _, _, high in line.band]
     low, high = min(lows, default=0.0), max(highs, default=1.0)
-    if low == high:
-        room = abs(low) / 2 or 0.5
+    if high / 2 - low / 2 < 1e-300:  # equal, or too close for the arithmetic of pixels
+        room = abs(low) / 2 if abs(low) > 1e-290 else 0.5
         return low - room, high + room
     room = high / 25 - low / 25
     return low - room, high + room

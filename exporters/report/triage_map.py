@@ -22,6 +22,8 @@ COLUMNS = ((0, 300), (360, 250), (670, 290))
 MAX_ALERTS, MAX_QUIET, MAX_FAULTS = 7, 4, 5
 WORTH_DRAWING = 0.01
 LINE, PAD, GAP, HEAD = 16, 8, 12, 28
+LETTER = 6.9
+"""A generous width of a letter at 12 pixels: fonts differ, boxes do not."""
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class Box:
 
 def map_svg(report: RunReport, ident: str) -> str:
     """The map of what stands; the empty text where nothing does."""
-    alerts = report.standing[:MAX_ALERTS]
+    alerts = report.drawn[:MAX_ALERTS]
     if not alerts:
         return ""
     faults = _faults(report, alerts)
@@ -72,9 +74,9 @@ def map_svg(report: RunReport, ident: str) -> str:
 
 def describe(report: RunReport) -> str:
     """The lit path in words."""
-    lit = [alert.rule for alert in report.standing if _points_at(alert, report.fault) and alert.explained_by is None]
+    lit = [alert.rule for alert in report.drawn if _points_at(alert, report.fault) and alert.explained_by is None]
     if not lit or report.incident is None:
-        return "No fault is lit. Symptoms: " + ", ".join(alert.rule for alert in report.standing) + "."
+        return "No fault is lit. Symptoms: " + ", ".join(alert.rule for alert in report.drawn) + "."
     return f"Lit: {', '.join(lit)} lead by the test {report.incident.first_test} to {report.fault}."
 
 
@@ -102,7 +104,7 @@ def _tests(report: RunReport, alerts: Sequence[Alert], faults: dict[str, Box]) -
         entry = report.catalogue.first_tests.get(name)
         askers = [alert for alert in alerts if alert.first_test == name]
         lit = name == chosen or any(_points_at(alert, report.fault) for alert in askers)
-        words = _wrap(entry.title if entry is not None else name, 2)
+        words = _wrap(entry.title if entry is not None else name, 1)
         words += ["run this first"] if name == chosen else []
         box = boxes[name] = Box(name, words, "lit" if lit and report.fault else "dim", 1)
         decided = set(entry.decides.values()) if entry is not None else set()
@@ -116,7 +118,8 @@ def _symptom(alert: Alert, report: RunReport, tests: dict[str, Box]) -> Box:
     if alert.explained_by is not None:
         return Box(alert.rule, [f"explained by {alert.explained_by}"], "explained", 0)
     lit = _points_at(alert, report.fault)
-    words = [*_wrap(alert.summary, 2), f"{alert.severity}, since step {alert.since_step}"]
+    end = f"resolved at step {alert.step}" if alert.state == "resolved" else f"since step {alert.since_step}"
+    words = [*_wrap(alert.summary, 0), f"{alert.severity}, {end}"]
     box = Box(alert.rule, words, "lit" if lit else "dim", 0)
     box.to = [tests[alert.first_test]] if alert.first_test in tests else []
     if lit and report.incident is not None and alert is _strongest(report):
@@ -127,7 +130,7 @@ def _symptom(alert: Alert, report: RunReport, tests: dict[str, Box]) -> Box:
 
 def _quiet(report: RunReport, tests: dict[str, Box]) -> Iterable[Box]:
     """What the first suspect would show as well, and does not."""
-    fired = {alert.rule for alert in report.standing}
+    fired = {alert.rule for alert in report.drawn}
     close = [
         rule for rule in report.rules.values() if next(iter(rule.suspects), "") == report.fault and rule.id not in fired
     ]
@@ -144,11 +147,13 @@ def _points_at(alert: Alert, fault: str) -> bool:
 
 
 def _strongest(report: RunReport) -> Alert | None:
-    return next((a for a in report.standing if a.explained_by is None and _points_at(a, report.fault)), None)
+    return next((a for a in report.drawn if a.explained_by is None and _points_at(a, report.fault)), None)
 
 
-def _wrap(words: str, most: int) -> list[str]:
-    return textwrap.wrap(words, 40, max_lines=most, placeholder=" ...", break_on_hyphens=False)
+def _wrap(words: str, column: int) -> list[str]:
+    """Two lines at most, as wide as the column's boxes."""
+    width = int((COLUMNS[column][1] - 20) / LETTER)
+    return textwrap.wrap(words, width, max_lines=2, placeholder=" ...", break_on_hyphens=False)
 
 
 def _stack(column: Sequence[Box]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rltriage.exporters.jsonlines import test_command
-from rltriage.exporters.report.model import RunReport, first_test
+from rltriage.exporters.report.model import Outlook, RunReport, first_test
 from rltriage.exporters.text import percent
 
 ACTIONS = {
@@ -13,13 +13,16 @@ ACTIONS = {
 }
 
 
-def headline(report: RunReport) -> str:
+def headline(report: Outlook) -> str:
     """What is wrong, in one sentence."""
     incident = report.incident
     if incident is not None and incident.suspects:
         top = incident.suspects[0]
         number = f"fault {top.number}, " if top.number is not None else ""
         title = f": {top.title}" if top.title else ""
+        if report.resolved:
+            when = f"was suspected from step {incident.onset_step} to {_resolved_at(report)}"
+            return f"Nothing is wrong now; {top.fault} ({number}{percent(top.score)}) {when}{title}."
         return f"{top.fault} ({number}{percent(top.score)}) since step {incident.onset_step}{title}."
     serious = [alert for alert in report.standing if alert.severity != "info"]
     if serious:
@@ -34,9 +37,15 @@ def headline(report: RunReport) -> str:
     return f"Nothing is wrong that these metrics can show, in {rows}."
 
 
+def _resolved_at(report: Outlook) -> int:
+    return max((alert.step for alert in report.drawn), default=report.last_step or 0)
+
+
 def advice(report: RunReport) -> str:
     """What to do with the run meanwhile; empty where there is no incident."""
-    return ACTIONS.get(report.incident.action, "") if report.incident is not None else ""
+    if report.incident is None or report.resolved:
+        return ""
+    return ACTIONS.get(report.incident.action, "")
 
 
 def rivals(report: RunReport) -> str:

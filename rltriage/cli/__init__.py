@@ -15,13 +15,18 @@ from rltriage import __version__
 from rltriage.rules.errors import RltriageError
 
 COMMANDS = {
+    "bench": ("bench", "measure which faults are named, and how often healthy runs are alarmed"),
     "check": ("checks", "run the invariants of a trainer on one batch"),
+    "coverage": ("coverage", "which faults a log can reveal, and which metric to add"),
     "export": ("export", "a finished run as OpenMetrics, for Prometheus blocks"),
     "notify": ("notify", "send a test notification to every receiver of a configuration"),
     "profiles": ("profiles", "which framework's names map to which metrics"),
     "recorder": ("recorder", "list, show and replay recorded steps"),
+    "reference": ("reference", "build and show what healthy runs look like"),
     "replay": ("replay", "evaluate the rules over logs that exist"),
+    "report": ("report", "what happened in a run, as one self-contained file"),
     "rules": ("rules", "check, list, explain, test and compile rule packs"),
+    "serve": ("serve", "watch, with the on-call page: every run live in a browser"),
     "train": ("train", "train the reference agent, watched, with a fault of your choice"),
     "watch": ("watch", "follow logs or endpoints live: alerts here, gauges for Prometheus"),
 }

@@ -28,6 +28,39 @@ def config_option(function: F) -> F:
     )
 
 
+def label_option(function: F) -> F:
+    """`--label NAME=VALUE`, several times: labels of the run, in gauges and notifications."""
+    return click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_labels,
+        help="A label of the run, e.g. team=core.",
+    )(function)
+
+
+def _labels(context: click.Context, option: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"{item!r} is not NAME=VALUE: write for example --label team=core")
+        labels[name.strip()] = value.strip()
+    return labels
+
+
+def reference_option(function: F) -> F:
+    """`--reference FILE`, several times: healthy references, the first that fits the run's config is used."""
+    return click.option(
+        "--reference",
+        "reference_files",
+        multiple=True,
+        metavar="FILE",
+        help="A healthy reference (`rltriage reference build`). Default: the shipped one where it fits.",
+    )(function)
+
+
 def json_option(function: F) -> F:
     """`--json`: one JSON object a line on stdout."""
     return click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text.")(function)

@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltriage import __version__
-from rltriage.cli.options import config_option, fail_on_option, json_option, parse_config, rules_option
+from rltriage.cli.options import (
+    config_option,
+    fail_on_option,
+    json_option,
+    label_option,
+    parse_config,
+    reference_option,
+    rules_option,
+)
 from rltriage.cli.outcome import Outcome
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rltriage.engine.reference import Reference
     from rltriage.exporters.http import Server
     from rltriage.exporters.state import RunState
     from rltriage.trainer.config import TrainConfig
@@ -33,6 +42,8 @@ if TYPE_CHECKING:
 @click.option("--checks/--no-checks", default=True, help="Run the invariants before step 0 (foreign logs lack them).")
 @rules_option
 @config_option
+@label_option
+@reference_option
 @json_option
 @fail_on_option
 def command(
@@ -45,6 +56,8 @@ def command(
     checks: bool,
     packs: tuple[str, ...],
     config: tuple[str, ...],
+    labels: dict[str, str],
+    reference_files: tuple[str, ...],
     as_json: bool,
     fail_on: str,
 ) -> None:
@@ -57,13 +70,15 @@ def command(
         _list_faults()
         return
     _need_torch()
+    from rltriage.engine.reference import read_reference
     from rltriage.trainer.faults import find_fault
 
     injected = find_fault(fault)
     count = steps or (injected.steps if injected else 24)
     settings = _train_config(parse_config(config))
     run_id = name or f"{fault or 'healthy'}-s{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    session = _Session(settings, fault, seed, count)
+    session = _Session(settings, fault, seed, count, labels)
+    session.references = [read_reference(file) for file in reference_files]
     session.open(packs or ("triage",), Path(directory), run_id, listen, as_json)
     state: RunState = "crashed"
     try:
@@ -77,10 +92,11 @@ def command(
 class _Session:
     """One training run: what it is told, who watches it, where its gauges are."""
 
-    def __init__(self, config: TrainConfig, fault: str | None, seed: int, steps: int) -> None:
-        self.config, self.fault, self.seed, self.steps = config, fault, seed, steps
+    def __init__(self, config: TrainConfig, fault: str | None, seed: int, steps: int, labels: dict[str, str]) -> None:
+        self.config, self.fault, self.seed, self.steps, self.labels = config, fault, seed, steps, labels
         self.outcome = Outcome()
         self.server: Server | None = None
+        self.references: list[Reference] = []
 
     def open(self, packs: tuple[str, ...], directory: Path, run_id: str, listen: str | None, as_json: bool) -> None:
         """Claim rules, port and directory before training starts, so that nothing is left half done."""
@@ -96,14 +112,14 @@ class _Session:
         pack = load_rules(*packs)
         catalogue = pack.catalogue
         facts = config_facts(faulty_config(self.config, self.fault), steps=self.steps)
-        run = Run(run_id, facts={key: Fact(value, "declared", "trainer") for key, value in facts.items()})
+        run = Run(run_id, self.labels, {key: Fact(value, "declared", "trainer") for key, value in facts.items()})
         gauges = Gauges(catalogue.metrics, pack.rules)
         if listen:
             self.server = serve_metrics(gauges, listen)
         self.path = directory / safe_name(run_id)
-        files = RunDirectory(self.path, run_id, config=facts, created=_now(), version=__version__)
+        files = RunDirectory(self.path, run_id, config=facts, labels=self.labels, created=_now(), version=__version__)
         self.view = _view(as_json, catalogue, self)
-        self.watched = WatchedRun(run, pack, (gauges, Journal(files, catalogue), self.outcome, self.view))
+        self.watched = WatchedRun(run, pack, (gauges, Journal(files, catalogue), self.outcome, self.view), self.references)
 
     def train(self, checks: bool) -> None:
         """Train to the end; every row goes through the monitor to all sinks."""

@@ -98,6 +98,6 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
 
 
 @pytest.fixture(scope="session")
-def read_blocks():  # noqa: ANN201
+def read_blocks():
     """The function that reads a page's blocks: test modules cannot import from here."""
     return blocks

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jsonschema
 import pytest
 import yaml
 
@@ -104,6 +105,15 @@ def _alertmanager(block: Any) -> None:
     assert {route["receiver"] for route in routes} <= names
 
 
+def _refused(block: Any) -> None:
+    """A configuration that a page shows as wrong."""
+    from rltriage.rules.config import parse_config
+    from rltriage.rules.errors import RulePackError
+
+    with pytest.raises(RulePackError):
+        parse_config(block.text)
+
+
 def _profile(block: Any) -> None:
     assert yaml.safe_load(block.text)["profile"]
 
@@ -114,6 +124,7 @@ YAML_KINDS: dict[str, Callable[[Any], None]] = {
     "condition": _condition,
     "tests": _tests,
     "config": _config,
+    "refused": _refused,
     "prometheus": _prometheus,
     "alertmanager": _alertmanager,
     "profile": _profile,
@@ -186,12 +197,11 @@ def parse(arguments: list[str], place: str) -> None:
 
 
 def check_json(block: Any, terminal: Any) -> None:
-    """Each line, or the whole, is JSON."""
-    try:
-        json.loads(block.text)
-    except ValueError:
-        for line in block.text.strip().splitlines():
-            json.loads(line)
+    """It is JSON, and an object of the public format is one by its schema."""
+    found = json.loads(block.text)
+    if "type" in found:
+        schema = json.loads((ROOT / "exporters" / "report.schema.json").read_text(encoding="utf-8"))
+        jsonschema.validate(found, schema)
 
 
 CHECKS: dict[str, Callable[[Any, Any], None]] = {
@@ -222,5 +232,3 @@ def anchors(page: Path) -> set[str]:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     heads = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -59,7 +60,9 @@ def test_a_profile_is_one_file(copy: Path, read_blocks: Any) -> None:
     """With the YAML file in the folder, a log of the framework is recognised by its names, and scaled."""
     (profile,) = (block for block in read_blocks(ROOT / "CONTRIBUTING.md") if block.file == "my_framework.yaml")
     (copy / "rltriage" / "rules" / "profiles" / "my_framework.yaml").write_text(profile.text)
-    rows = [f'{{"iteration": {i}, "my/mean_return": 0.5, "my/policy_entropy": 1, "my/clip_percent": {i}}}' for i in range(6)]
+    rows = [
+        f'{{"iteration": {i}, "my/mean_return": 0.5, "my/policy_entropy": 1, "my/clip_percent": {i}}}' for i in range(6)
+    ]
     (copy / "log.jsonl").write_text("\n".join(rows) + "\n")
     assert "my_framework" in rltriage(copy, "profiles", "list")
     assert "read as my_framework" in rltriage(copy, "replay", "log.jsonl")
@@ -69,12 +72,16 @@ def test_a_profile_is_one_file(copy: Path, read_blocks: Any) -> None:
 def test_a_fault_is_an_entry_of_the_catalogue(copy: Path) -> None:
     """With an entry and a rule that suspects it, an alert names the new fault."""
     faults = copy / "rltriage" / "rules" / "faults.yaml"
-    faults.write_text(faults.read_text() + "  tool_server_down:\n    title: the tool server is down\n    summary: No call works.\n")
-    (copy / "mine.yaml").write_text(
-        "version: 1\npack: mine\nrules:\n  - {id: r, summary: s, group: behavior, severity: warning,"
-        " when: {threshold: {metric: malformed, above: 2}}, suspects: {tool_server_down: 0.9}, first_test: read_20_trajectories}\n"
+    faults.write_text(
+        faults.read_text() + "  tool_server_down:\n    title: the tool server is down\n    summary: No call works.\n"
     )
-    (copy / "mine.tests.yaml").write_text(
-        'version: 1\ntests:\n  - {name: t, rule: r, series: {malformed: "0 3"}, expect: [{step: 1, fault: tool_server_down}]}\n'
-    )
+    rule = {
+        "id": "no-call-works", "summary": "no call works", "group": "behavior", "severity": "warning",
+        "when": {"threshold": {"metric": "malformed", "above": 2}}, "suspects": {"tool_server_down": 0.9},
+        "first_test": "read_20_trajectories",
+    }  # fmt: skip
+    test = {"name": "down", "rule": rule["id"], "series": {"malformed": "0 3"}}
+    test["expect"] = [{"step": 1, "fault": "tool_server_down"}]
+    (copy / "mine.yaml").write_text(json.dumps({"version": 1, "pack": "mine", "rules": [rule]}))
+    (copy / "mine.tests.yaml").write_text(json.dumps({"version": 1, "tests": [test]}))
     assert rltriage(copy, "rules", "test", "mine.tests.yaml", "--rules", "mine.yaml") == "1 passed, 0 failed\n"

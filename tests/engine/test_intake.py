@@ -39,6 +39,12 @@ def test_native_names_become_canonical_and_the_rest_passes_through() -> None:
     assert intake.unmapped == ["epoch"] and intake.run.profile == "trl"
 
 
+def test_a_canonical_name_that_no_profile_maps_is_not_unmapped() -> None:
+    """Rows of our own trainer hold names that frameworks lack: they have a meaning, so nobody is told otherwise."""
+    intake, _ = read([{"step": 0, "reward": 0.1, "reads": 2, "check_old_logp_frozen": 1, "mine": 3}], profile="generic")
+    assert intake.unmapped == ["mine"]
+
+
 def test_the_first_present_name_wins_and_the_other_stays() -> None:
     """Two native names of one metric: the profile's first is it, the second passes through."""
     _, rows = read([trl(1, completion_length=99.0)])

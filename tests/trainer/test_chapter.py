@@ -1,8 +1,17 @@
 """The generated chapter page: not stale, and its arithmetic."""
 
+from pathlib import Path
+
 import pytest
 
-from rltriage.trainer.chapter import ends, parse_seeds, quantiles, reruns
+from rltriage.trainer.chapter import ends, parse_seeds, quantiles, reruns, sources_hash
+
+PAGE = Path(__file__).parents[2] / "docs" / "chapter.md"
+
+
+def test_the_page_was_made_from_these_sources():
+    """`make chapter` has to be run again after a change of the trainer."""
+    assert f"`{sources_hash()}`" in PAGE.read_text()
 
 
 def test_a_pair_is_the_mean_of_four_rows_at_each_end():

@@ -109,10 +109,9 @@ def test_stale_old_logp_pins_ratio_and_clip(run):
 
 
 def test_temperature_mismatch_shows_before_any_step(run):
-    """The gap is a few hundredths of a nat, the ratio is off 1 in the first minibatch, reads are rarer."""
+    """The gap is a few hundredths of a nat, and the ratio is off 1 in the first minibatch already."""
     (row,) = run("temperature_mismatch", 1)
     assert 0.02 < row["logp_gap"] < 0.3 and row["ratio_first_max"] > 1.5
-    assert row["reads"] < run(steps=1)[0]["reads"]
 
 
 def test_a_live_reference_is_exactly_no_reference(run):
@@ -139,10 +138,11 @@ def test_reward_hacking_raises_the_reward_alone(run):
 
 
 def test_an_entropy_penalty_outruns_the_reward(run):
-    """Entropy is more than halved while the reward stays where it was and reading vanishes."""
-    rows = run("entropy_collapse", 9)
-    assert mean(rows[-2:], "entropy") < 0.5 * rows[0]["entropy"]
-    assert mean(rows[-2:], "reward") < rows[0]["reward"] + 0.1 and mean(rows[-2:], "reads") < 0.1
+    """Entropy is more than halved and reading vanishes, while the reward falls behind the healthy run's."""
+    rows, healthy = run("entropy_collapse", 8), run(steps=14)[:8]
+    assert mean(rows[-2:], "entropy") < 0.5 * mean(healthy[-2:], "entropy")
+    assert mean(rows[-2:], "reads") < 0.1 < mean(healthy[-2:], "reads")
+    assert mean(rows[-2:], "reward") < mean(healthy[-2:], "reward")
 
 
 def test_a_sign_error_descends(run):

@@ -1,5 +1,10 @@
 """Runs in parallel processes."""
 
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from rltriage.rules.errors import RltriageError
@@ -27,3 +32,20 @@ def test_an_error_of_a_run_reaches_the_caller():
     """A run that cannot start must not leave the caller waiting."""
     with pytest.raises(RltriageError, match="cannot inject the fault"):
         list(run_jobs([Job(fault="no_such_fault")], processes=1))
+
+
+def test_workers_die_with_a_killed_parent():
+    """Their inherited standard output reaches its end, which it does only when the last of them is gone."""
+    code = (
+        "from rltriage.trainer.parallel import Job, run_jobs\n"
+        "if __name__ == '__main__':\n"
+        "    for index, row in run_jobs([Job(steps=100_000, checks=False)], processes=1):\n"
+        "        print('row', flush=True)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "parent.py")
+        script.write_text(code)
+        parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+        assert parent.stdout.readline() == "row\n"
+        parent.kill()
+        parent.communicate(timeout=60)

@@ -1,0 +1,308 @@
+"""rltriage beside rlwatch, rldoctor and rlprobe on the same rows: what each says, and how many rows a second it takes.
+
+    python benchmarks/peers.py export ROWS.json            recorded runs, cases and 100,000 rows, for the peers to read
+    python -m venv peers && peers/bin/pip install rlwatch==0.5.1 rldoctor==0.2.0 rlprobe==0.1.0
+    peers/bin/python benchmarks/peers.py judge ROWS.json PEERS.json
+    python benchmarks/peers.py ours ROWS.json OURS.json
+    python benchmarks/peers.py page PEERS.json OURS.json docs/peers.md
+
+`judge` imports nothing of ours, so that it runs in an environment of the peers alone; they are no dependency. Every tool
+gets its own names for the same numbers, its defaults, and the whole run: rlwatch row by row, as it works; rldoctor and
+rlprobe their diagnosis of the finished run, which sees most. Speed is CPU time of the live path, cut at 60 s.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SPEED_ROWS, CUT = 100_000, 60.0
+Rows = Sequence[Mapping[str, float]]
+
+RLWATCH = {
+    "entropy": "entropy", "kl_ref": "kl_divergence", "reward": "reward_mean", "reward_std": "reward_std", "loss": "loss",
+    "lr": "learning_rate", "clip_frac": "clip_fraction", "grad_norm": "grad_norm",
+}  # fmt: skip
+RLPROBE = {
+    "reward": "reward_mean", "reward_std": "reward_std", "kl_ref": "kl_mean", "entropy": "entropy_mean",
+    "ratio_mean": "ratio_mean", "clip_frac": "clip_fraction", "adv_mean": "adv_mean",
+    "zero_adv_frac": "zero_variance_group_frac", "explained_variance": "value_explained_variance", "loss": "loss",
+    "lr": "lr", "grad_norm": "grad_norm", "length": "completion_len_mean", "length_max": "completion_len_max",
+    "truncated_frac": "truncation_rate",
+}  # fmt: skip
+RLDOCTOR = {
+    "reward": "reward", "reward_std": "reward_std", "kl_ref": "kl", "entropy": "entropy", "clip_frac": "clip_ratio",
+    "zero_adv_frac": "frac_reward_zero_std", "loss": "loss", "lr": "learning_rate", "grad_norm": "grad_norm",
+    "length": "completions/mean_length", "truncated_frac": "completions/clipped_ratio", "eval_pass": "eval/accuracy",
+    "adv_mean": "advantages_mean", "explained_variance": "explained_variance",
+}  # fmt: skip
+NAMES = {
+    "entropy_collapse": ("entropy_collapse",), "reward_hacking": ("reward_hacking",), "loss_nan": ("nonfinite",),
+    "advantage_collapse": ("zero_advantage_groups",), "length_pathology": ("truncation_cap", "length_bias"),
+    "kl_explosion": ("kl_blowup",), "kl_drift": ("kl_blowup", "ref_is_policy"), "KL_BLOWUP": ("kl_blowup",),
+    "ENTROPY_COLLAPSE": ("entropy_collapse",), "REWARD_HACK_LENGTH": ("reward_hacking",),
+    "FORMAT_GAMING": ("reward_hacking",), "DEGENERATE_GROUPS": ("zero_advantage_groups",),
+    "TRUNCATION_STARVE": ("truncation_cap",), "reward_composition": ("reward_hacking",),
+    "VALUE_DIVERGENCE": ("critic_untrained",),
+}  # fmt: skip
+"""Which of our faults a peer's detector can be said to name; the others (a spike, a plateau) name none."""
+
+
+def renamed(row: Mapping[str, float], names: Mapping[str, str]) -> dict[str, float]:
+    """A row under a peer's names, finite or not."""
+    return {other: row[name] for name, other in names.items() if name in row}
+
+
+def rlwatch_live(rows: Rows, deadline: float = math.inf) -> tuple[list[str], int]:
+    """(detectors at warning or above, rows taken)."""
+    import rlwatch.core
+    from rlwatch.config import load_config
+
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        config = load_config(None)
+        config.framework, config.storage.log_dir = "manual", folder
+        monitor, said, taken = rlwatch.core.RLWatch(config), [], 0
+        monitor.start()
+        for row in rows:
+            said += [alert.detector for alert in monitor.log_step(int(row["step"]), **renamed(row, RLWATCH))]
+            taken += 1
+            if taken % 256 == 0 and time.process_time() > deadline:
+                break
+        monitor.stop()
+    return said, taken
+
+
+def rldoctor_whole(rows: Rows, config: Mapping[str, Any]) -> list[str]:
+    """Detectors at warning or above in its diagnosis of a finished run."""
+    from rl_doctor import Severity, diagnose, run_from_records
+
+    known = {name: config[name] for name in ("kl_coef", "clip_eps", "group_size") if name in config}
+    records = [{"step": row["step"], **renamed(row, RLDOCTOR)} for row in rows]
+    found = diagnose(run_from_records(records, config=known or None)).problems
+    return [finding.detector for finding in found if finding.severity >= Severity.WARNING]
+
+
+def rldoctor_live(rows: Rows, deadline: float) -> int:
+    """Rows that its live monitor takes."""
+    from rl_doctor.live import LiveMonitor
+
+    monitor, taken = LiveMonitor(on_finding=lambda finding: None), 0
+    for row in rows:
+        monitor.log(renamed(row, RLDOCTOR), step=int(row["step"]))
+        taken += 1
+        if time.process_time() > deadline:
+            break
+    return taken
+
+
+def rlprobe_view(rows: Rows) -> Any:
+    """The run as its doctor sees it."""
+    from rlprobe.doctor.runview import RunView
+    from rlprobe.schemas import RunManifest, StepRecord
+
+    records = [StepRecord(step=int(row["step"]), **renamed(row, RLPROBE)) for row in rows]
+    manifest = RunManifest(run_id="run", algorithm="grpo", created_at="2026-01-01T00:00:00Z")
+    return RunView(manifest, records, lambda: [])
+
+
+def rlprobe_whole(rows: Rows) -> list[str]:
+    """Signatures in its diagnosis of a finished run, `info` left out."""
+    from rlprobe.doctor.engine import diagnose_view
+
+    found = diagnose_view(rlprobe_view(rows))
+    return [
+        finding.signature_id for finding in found if str(getattr(finding.severity, "value", finding.severity)) != "info"
+    ]
+
+
+def rlprobe_live(rows: Rows, deadline: float) -> int:
+    """Rows taken when it diagnoses every 25 rows from row 30 on, as its watcher does."""
+    from rlprobe.doctor.engine import diagnose_view
+
+    for end in range(50, len(rows), 25):
+        diagnose_view(rlprobe_view(rows[:end]))
+        if time.process_time() > deadline:
+            return end
+    return len(rows)
+
+
+def judge(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What every peer says about every run, and its speed."""
+    tools: dict[str, Callable[[Rows, Mapping[str, Any]], list[str]]] = {
+        "rlwatch": lambda rows, config: rlwatch_live(rows)[0],
+        "rldoctor": rldoctor_whole,
+        "rlprobe": lambda rows, config: rlprobe_whole(rows),
+    }
+    said = {name: {run["name"]: tool(run["rows"], run["config"]) for run in data["runs"]} for name, tool in tools.items()}
+    speeds = {
+        "rlwatch": lambda rows, deadline: rlwatch_live(rows, deadline)[1],
+        "rldoctor": rldoctor_live,
+        "rlprobe": rlprobe_live,
+    }
+    rows = list(speed_rows(data))
+    return {"said": said, "speed": {name: timed(take, rows) for name, take in speeds.items()}}
+
+
+def timed(take: Callable[[Rows, float], int], rows: Rows) -> dict[str, float]:
+    """Rows taken and CPU seconds."""
+    began = time.process_time()
+    taken = take(rows, began + CUT)
+    return {"rows": taken, "seconds": time.process_time() - began}
+
+
+def speed_rows(data: Mapping[str, Any]) -> Iterator[dict[str, float]]:
+    """100,000 rows: those of the healthy runs again and again, with steps that go on."""
+    healthy = [row for run in data["runs"] if run["group"] == "healthy" for row in run["rows"]]
+    for step in range(SPEED_ROWS):
+        yield {**healthy[step % len(healthy)], "step": step}
+
+
+def export() -> dict[str, Any]:
+    """The recorded runs without invariants, and every case, under canonical names."""
+    import yaml
+
+    from rltriage.detection import without_checks
+    from rltriage.engine.feed import Feed
+    from rltriage.engine.sources import open_source
+    from rltriage.recorded import REFERENCE, read_runs
+
+    runs = []
+    for recorded in read_runs(ROOT / "tests" / "data" / "runs"):
+        if recorded.group.name != REFERENCE:
+            rows = [{"step": row.step, **without_checks(row).metrics} for row in recorded.rows]
+            accepted = [recorded.group.fault] if recorded.group.fault else []
+            config = recorded.group.facts
+            runs.append(
+                {"name": recorded.name, "group": recorded.group.name, "accept": accepted, "config": config, "rows": rows}
+            )
+    for path in sorted((ROOT / "tests" / "data" / "cases").glob("*.yaml")):
+        case = yaml.safe_load(path.read_text())
+        expected = case["expected"]
+        feed = Feed(open_source(str(path.with_suffix(".jsonl"))), path.stem, config=case["config"])
+        rows = [{"step": row.step, **row.metrics} for _, row in feed.rows()]
+        accepted = [expected["fault"], *expected.get("accept", ())] if expected["fault"] else []
+        group = "cases" if accepted else "look-alikes"
+        runs.append({"name": path.stem, "group": group, "accept": accepted, "config": case["config"], "rows": rows})
+    return {"runs": runs}
+
+
+def ours(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of rltriage: loud rules and the first suspects of the last incident."""
+    from rltriage.detection import Listener
+    from rltriage.engine.rows import Fact, Row, Run
+    from rltriage.rules.loader import load_rules
+    from rltriage.watching import WatchedRun
+
+    pack, said, suspects = load_rules("triage"), {}, {}
+
+    def watched(name: str, config: Mapping[str, Any], heard: Listener) -> WatchedRun:
+        return WatchedRun(Run(name, facts={k: Fact(v, "declared") for k, v in config.items()}), pack, (heard,))
+
+    for run in data["runs"]:
+        heard = Listener()
+        monitor = watched(run["name"], run["config"], heard)
+        for row in run["rows"]:
+            monitor.emit(Row(int(row["step"]), {name: value for name, value in row.items() if name != "step"}))
+        said[run["name"]] = [alert.rule for _, alert in heard.loud]
+        named = {suspect.fault for _, incident in heard.incidents for suspect in incident.suspects[:1]}
+        suspects[run["name"]] = sorted(named)
+    rows = [Row(int(row.pop("step")), row) for row in speed_rows(data)]
+    monitor = watched("speed", data["runs"][-1]["config"], Listener())
+
+    def take(_: Rows, deadline: float) -> int:
+        for row in rows:
+            monitor.emit(row)
+        return len(rows)
+
+    return {"said": said, "suspects": suspects, "speed": timed(take, ())}
+
+
+def counted(data: Mapping[str, Any], said: Mapping[str, Sequence[str]], names: Callable[[str], set[str]]) -> list[str]:
+    """`alarmed/named of runs` for faults, cases, healthy runs and look-alikes."""
+    cells = []
+    for wanted in (("faults",), ("cases",), ("healthy",), ("look-alikes",)):
+        runs = [run for run in data["runs"] if kind(run) in wanted]
+        alarmed = sum(bool(said[run["name"]]) for run in runs)
+        named = sum(bool(names(run["name"]) & set(run["accept"])) for run in runs)
+        faulty = wanted[0] in ("faults", "cases")
+        cells.append(f"{alarmed} / {named} of {len(runs)}" if faulty else f"{alarmed} of {len(runs)}")
+    return cells
+
+
+def kind(run: Mapping[str, Any]) -> str:
+    """Which column a run counts in."""
+    if run["group"] in ("cases", "look-alikes"):
+        return str(run["group"])
+    return "faults" if run["accept"] else "healthy"
+
+
+def page(data: Mapping[str, Any], peers: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """`docs/peers.md`."""
+    lines = [HEAD]
+    own_speed = own["speed"]["rows"] / own["speed"]["seconds"]
+
+    def line(tool: str, cells: Sequence[str], speed: Mapping[str, float]) -> str:
+        rate = speed["rows"] / speed["seconds"]
+        cut = "" if speed["rows"] == SPEED_ROWS else f" (cut after {speed['rows']:,.0f} rows)"
+        return f"| {tool} | {' | '.join(cells)} | {rate:,.0f}{cut} | {own_speed / rate:,.1f} |"
+
+    lines.append(line("rltriage", counted(data, own["said"], lambda name: set(own["suspects"][name])), own["speed"]))
+    for tool, said in peers["said"].items():
+
+        def names(run: str, said: Mapping[str, Sequence[str]] = said) -> set[str]:
+            return {fault for detector in said[run] for fault in NAMES.get(detector, ())}
+
+        lines.append(line(tool, counted(data, said, names), peers["speed"][tool]))
+    lines.append("\n## What fired on healthy runs\n")
+    for tool, said in (("rltriage", own["said"]), *peers["said"].items()):
+        fired: dict[str, int] = {}
+        for run in data["runs"]:
+            if kind(run) == "healthy":
+                for detector in set(said[run["name"]]):
+                    fired[detector] = fired.get(detector, 0) + 1
+        told = ", ".join(f"`{name}` in {count}" for name, count in sorted(fired.items(), key=lambda item: -item[1]))
+        lines.append(f"- {tool}: {told or 'nothing'}")
+    return "\n".join(lines) + "\n"
+
+
+HEAD = """# Beside other tools
+
+The recorded runs of the reference trainer (`docs/detection.md`; without results of invariants, as other trainers log) and
+the cases rebuilt from public bug reports (`tests/data/cases`), given to four tools in one run: rltriage, rlwatch 0.5.1,
+rldoctor 0.2.0 and rlprobe 0.1.0, each under its own metric names and with its defaults. *Alarmed* counts runs with any
+alert at warning or above, *named* those in which the right fault was named: for rltriage as first suspect, for the
+others by any detector whose name can be read as that fault (the mapping is in `benchmarks/peers.py`). Recorded runs have
+24 rows: rlprobe wants 30 before it says anything and rlwatch waits for 20 to 50, so their silence there is a minimum
+length and not a judgement. Speed is rows per CPU second of the live path on 100,000 rows (rldoctor and rlprobe diagnose
+again every 25 rows, as they do live), cut at 60 s; the last column is how many times faster rltriage was in the same run.
+
+How to repeat it is in the first lines of `benchmarks/peers.py`. This page is generated.
+
+| tool | faults: alarmed / named | cases: alarmed / named | healthy alarmed | look-alikes alarmed | rows/s | ratio |
+|---|---|---|---|---|---|---|"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """One of the four steps."""
+    step, *paths = arguments
+    if step == "export":
+        Path(paths[0]).write_text(json.dumps(export()))
+    elif step in ("judge", "ours"):
+        found = (judge if step == "judge" else ours)(json.loads(Path(paths[0]).read_text()))
+        Path(paths[1]).write_text(json.dumps(found))
+    elif step == "page":
+        peers, own, target = paths
+        Path(target).write_text(page(export(), json.loads(Path(peers).read_text()), json.loads(Path(own).read_text())))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,217 @@
+"""The page's addresses: list, run, alert, their JSON under `/api/`, its description, and the stream of changes.
+
+Everything is read-only. Pages refresh themselves when the stream says that a run has changed; without a script they are
+whole, only not live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from rltriage.exporters.jsonlines import alert_json, dumps
+from rltriage.exporters.page.board import Board, Summary
+from rltriage.exporters.page.guard import Guard
+from rltriage.exporters.page.openapi import document
+from rltriage.exporters.report import words
+from rltriage.exporters.report.html import STYLE, environment
+from rltriage.exporters.report.plain import report_json
+from rltriage.rules.model import SEVERITIES
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+HERE = Path(__file__).parent
+QUIET_SECONDS = 15.0
+"""How often a silent stream says that it is alive: below the usual 30 to 60 s after which proxies close a connection."""
+GATHER_SECONDS = 0.5
+"""Changes of so long are told at once, so that a fast run does not flood its readers."""
+MAX_STREAMS = 100
+
+
+def make_app(board: Board, users: Mapping[str, str] | None = None, hosts: frozenset[str] | None = None) -> Guard:
+    """The page over a board as an ASGI application.
+
+    `users` are names and passwords for basic authentication; `hosts` the names under which browsers may ask for it (None:
+    any), so that a foreign page cannot read it by pointing its own name at this machine.
+    """
+    return Guard(_Pages(board).application(), users or {}, hosts)
+
+
+class _Pages:
+    """One method per address."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._environment = environment(HERE / "templates")
+        self._streams = 0
+
+    def application(self) -> Starlette:
+        routes: list[BaseRoute] = [
+            Route("/", self.all_runs),
+            Route("/events", self.events),
+            Route("/openapi.json", self.openapi),
+            Route("/api/runs", self.api_runs),
+            Route("/api/alerts", self.api_alerts),
+            Route("/api/runs/{run:path}/alerts/{alert}", self.api_alert),
+            Route("/api/runs/{run:path}", self.api_run),
+            Route("/runs/{run:path}/alerts/{alert}", self.alert),
+            Route("/runs/{run:path}", self.run),
+            Route("/-/healthy", self.healthy),
+            Route("/static/report.css", self.style),
+            Mount("/static", StaticFiles(directory=HERE / "static")),
+        ]
+        return Starlette(routes=routes, exception_handlers={404: self.nothing_here})
+
+    # Pages.
+
+    async def all_runs(self, request: Request) -> Response:
+        wanted, severity = request.query_params.get("q", ""), request.query_params.get("severity", "")
+        runs = await asyncio.to_thread(self._chosen, wanted, severity)
+        total = await asyncio.to_thread(len, self._board)
+        severities = (*reversed(SEVERITIES), "quiet")
+        return self._html("list.html", runs=runs, total=total, q=wanted, severity=severity, severities=severities)
+
+    async def run(self, request: Request) -> Response:
+        name = request.path_params["run"]
+        report = await asyncio.to_thread(self._board.report, name)
+        if report is None:
+            return self._missing(f"There is no run {name!r} here: it is over for long, or it is not watched.")
+        return await asyncio.to_thread(self._html, "live.html", report=report)
+
+    async def alert(self, request: Request) -> Response:
+        name, alert = request.path_params["run"], request.path_params["alert"]
+        found = await asyncio.to_thread(self._board.alert, name, alert)
+        report = await asyncio.to_thread(self._board.report, name)
+        if not found or report is None:
+            why = "the run started over, or it is over for long"
+            return self._missing(f"The alert {alert!r} of run {name!r} is not here: {why}.")
+        charts = [one for one in report.symptoms if any(mark.rule == found[-1].rule for mark in one.marks)]
+        return await asyncio.to_thread(
+            self._html, "alert.html", report=report, alert=found[-1], transitions=found, charts=charts
+        )
+
+    # Data.
+
+    async def api_runs(self, request: Request) -> Response:
+        given = request.query_params
+        runs = await asyncio.to_thread(self._chosen, given.get("q", ""), given.get("severity", ""))
+        return _json({"runs": [_summary_json(one) for one in runs]})
+
+    async def api_run(self, request: Request) -> Response:
+        report = await asyncio.to_thread(self._board.report, request.path_params["run"])
+        if report is None:
+            return _json({"error": "no such run"}, 404)
+        return await asyncio.to_thread(lambda: _json(report_json(report)))
+
+    async def api_alert(self, request: Request) -> Response:
+        found = await asyncio.to_thread(self._board.alert, request.path_params["run"], request.path_params["alert"])
+        if not found:
+            return _json({"error": "no such alert"}, 404)
+        catalogue = self._board.pack.catalogue
+        return _json({"alert": alert_json(found[-1], catalogue), "transitions": [alert_json(a, catalogue) for a in found]})
+
+    async def api_alerts(self, request: Request) -> Response:
+        runs = await asyncio.to_thread(self._board.summaries)
+        catalogue = self._board.pack.catalogue
+        return _json({"alerts": [alert_json(alert, catalogue) for one in runs for alert in one.outlook.standing]})
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(document())
+
+    async def events(self, request: Request) -> Response:
+        if self._streams >= MAX_STREAMS:
+            return PlainTextResponse("too many readers\n", 503)
+        stream = self._changes(request.query_params.get("run", ""))
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    async def healthy(self, request: Request) -> Response:
+        return PlainTextResponse("healthy\n")
+
+    async def style(self, request: Request) -> Response:
+        return Response(STYLE.read_bytes(), media_type="text/css")
+
+    async def nothing_here(self, request: Request, error: Exception) -> Response:
+        return self._missing("There is nothing at this address.")
+
+    # Parts.
+
+    async def _changes(self, run: str) -> AsyncIterator[str]:
+        """Server-sent events: the ids of runs that changed, `run` alone if it is given."""
+        loop, changed, woken = asyncio.get_running_loop(), set[str](), asyncio.Event()
+
+        def note(name: str) -> None:
+            changed.add(name)
+            woken.set()
+
+        def listener(name: str) -> None:
+            if not run or name == run:
+                loop.call_soon_threadsafe(note, name)
+
+        self._streams += 1
+        try:
+            with self._board.listening(listener):
+                yield "retry: 3000\n: hello\n\n"
+                while True:
+                    try:
+                        await asyncio.wait_for(woken.wait(), QUIET_SECONDS)
+                    except TimeoutError:
+                        yield ": quiet\n\n"
+                        continue
+                    names = sorted(changed)
+                    changed.clear()
+                    woken.clear()
+                    yield f"event: changed\ndata: {json.dumps(names)}\n\n"
+                    await asyncio.sleep(GATHER_SECONDS)
+        finally:
+            self._streams -= 1
+
+    def _chosen(self, wanted: str, severity: str) -> list[Summary]:
+        """Runs whose id, fault or headline holds the text, of one severity if one is given."""
+        text = wanted.casefold().strip()
+        return [
+            one
+            for one in self._board.summaries()
+            if (not severity or (one.outlook.severity or "quiet") == severity)
+            and (not text or text in f"{one.outlook.id} {words.headline(one.outlook)}".casefold())
+        ]
+
+    def _html(self, template: str, status: int = 200, **given: Any) -> HTMLResponse:
+        return HTMLResponse(self._environment.get_template(template).render(path=run_path, **given), status)
+
+    def _missing(self, why: str) -> HTMLResponse:
+        return self._html("missing.html", 404, why=why)
+
+
+def run_path(run: str) -> str:
+    """The address of a run's page."""
+    return f"/runs/{quote(run, safe='')}"
+
+
+def _summary_json(one: Summary) -> dict[str, Any]:
+    now = one.outlook
+    return {
+        "run": now.id,
+        "state": now.state,
+        "severity": now.severity,
+        "fault": "" if now.resolved else now.fault,
+        "headline": words.headline(now),
+        "rows": now.rows,
+        "last_step": now.last_step,
+        "last_time": now.last_time,
+        "alerts": len(now.standing),
+        "url": run_path(now.id),
+    }
+
+
+def _json(value: Mapping[str, Any], status: int = 200) -> Response:
+    return Response(dumps(value), status, media_type="application/json")

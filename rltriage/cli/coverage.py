@@ -1,0 +1,141 @@
+"""`rltriage coverage`: which faults a log can reveal, which not, and which one metric to add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rltriage.cli.options import config_option, json_option, parse_config, reference_option, rules_option
+
+if TYPE_CHECKING:
+    from rltriage.engine.coverage import Coverage, FaultCoverage
+    from rltriage.engine.intake import Intake
+    from rltriage.engine.reference import Reference
+    from rltriage.rules.model import RulePack
+
+
+@click.command("coverage")
+@click.argument("source", metavar="SOURCE")
+@rules_option
+@config_option
+@click.option("--profile", default="auto", show_default=True, help="The framework that wrote the log.")
+@reference_option
+@json_option
+def command(
+    source: str,
+    packs: tuple[str, ...],
+    config: tuple[str, ...],
+    profile: str,
+    reference_files: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Say which faults the metrics of SOURCE can reveal, and the one metric to add that helps most.
+
+    Computed from the rules: a fault can be named if a rule that suspects it can fire on what is logged. --json prints one
+    object per run.
+    """
+    from rltriage.cli.replay import find_run
+    from rltriage.engine.feed import Feed, run_ids
+    from rltriage.engine.reference import read_reference
+    from rltriage.engine.sources import open_source
+    from rltriage.exporters.jsonlines import dumps
+    from rltriage.rules.loader import load_rules
+
+    pack = load_rules(*(packs or ("triage",)))
+    references = [read_reference(file) for file in reference_files]
+    feed = Feed(open_source(find_run(source)), run_ids((source,))[0], profile, parse_config(config))
+    metrics: dict[str, set[str]] = {}
+    for intake, row in feed.rows():
+        metrics.setdefault(intake.run.id, set()).update(row.metrics)
+    for run_id, intake in feed.intakes.items():
+        found = _cover(pack, intake, metrics.get(run_id, set()), references)
+        click.echo(dumps(as_data(run_id, found)) if as_json else "\n".join(as_text(run_id, found)))
+
+
+def _cover(pack: RulePack, intake: Intake, metrics: set[str], references: list[Reference]) -> Coverage:
+    from rltriage.engine.coverage import coverage
+    from rltriage.engine.reference import Fitted
+
+    facts = dict(intake.run.facts)
+    fitted = Fitted(references)
+    fitted.learn(facts)
+    never = intake.profile.not_logged if intake.profile is not None else ()
+    return coverage(pack, pack.catalogue, metrics, facts, reference=not fitted.why_not, never=tuple(never))
+
+
+def as_data(run_id: str, found: Coverage) -> dict[str, Any]:
+    """The public object: faults by level, the metric to add, and further ones."""
+
+    def entry(each: FaultCoverage) -> dict[str, Any]:
+        return {
+            "fault": each.fault.id,
+            "number": each.fault.number,
+            "title": each.fault.title,
+            "level": each.level,
+            "rules": list(each.rules),
+            "facts": list(each.facts),
+            "missing": list(each.missing),
+            "missing_facts": list(each.missing_facts),
+            "first_test": each.fault.first_test,
+        }
+
+    def addition(each: Any) -> dict[str, Any]:
+        return {"metric": each.metric, "faults": list(each.faults)}
+
+    return {
+        "type": "coverage",
+        "format": 1,
+        "run": run_id,
+        "faults": [entry(each) for each in found.faults],
+        "add": None if found.best is None else addition(found.best),
+        "further": [addition(each) for each in found.further],
+        "invariants": list(found.invariants),
+    }
+
+
+def as_text(run_id: str, found: Coverage) -> Iterator[str]:
+    """What a person reads: the metric to add first, then the faults by level."""
+    named, hinted, hidden = found.at("named"), found.at("hinted"), found.at("hidden")
+    total = len(found.faults) - len(found.at("excluded"))
+    yield f"{run_id}: {len(named)} of {total} possible faults can be named"
+    if found.best is not None:
+        yield f"\nadd {found.best.metric}: it would name {_few(found.best.faults)}"
+        for addition in found.further[:3]:
+            yield f"  then {addition.metric}: {_few(addition.faults)}"
+    if found.invariants:
+        yield f"run the invariants (rltriage check --probe ...): they would name {_few(found.invariants)}"
+    yield "\ncan be named"
+    for each in named:
+        yield f"  {_title(each)} {', '.join(each.rules[:3])}"
+    if hinted:
+        yield "\nonly hinted at"
+    for each in hinted:
+        yield f"  {_title(each)} {_wanted(each)}"
+    if hidden:
+        yield "\nnot visible"
+    for each in hidden:
+        yield f"  {_title(each)} {_wanted(each)}"
+    excluded = [each.fault.id for each in found.at("excluded")]
+    if excluded:
+        yield f"\nruled out by the config: {', '.join(excluded)}"
+
+
+def _title(entry: FaultCoverage) -> str:
+    return f"{entry.fault.id:<24}"
+
+
+def _wanted(entry: FaultCoverage) -> str:
+    """What is missing: a fact where that is enough, else metrics, else the fault's own test."""
+    facts = ", ".join(f"--config {fact}=..." for fact in entry.facts or entry.missing_facts)
+    if entry.facts:
+        return f"say {facts}"
+    if entry.missing:
+        return f"log {', '.join(entry.missing)}" + (f" and say {facts}" if facts else "")
+    return f"only its test shows it: {entry.fault.first_test}"
+
+
+def _few(names: tuple[str, ...], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

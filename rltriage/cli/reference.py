@@ -1,0 +1,137 @@
+"""`rltriage reference`: what healthy runs look like, built from some of them, for rules that compare with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from rltriage.cli.options import config_option, json_option, parse_config
+
+if TYPE_CHECKING:
+    from rltriage.engine.reference import HealthyRun, Reference
+    from rltriage.engine.report import StepReport
+    from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.state import RunState
+
+
+@click.group("reference")
+def command() -> None:
+    """Build and show healthy references, with which `band` rules compare."""
+
+
+@command.command("build")
+@click.argument("runs", nargs=-1, required=True, metavar="RUNS...")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where the reference is written (JSON).")
+@click.option("--name", help="What the reference is called. Default: the file's stem.")
+@click.option("--profile", default="auto", show_default=True, help="The framework that wrote the logs.")
+@config_option
+def build_command(runs: tuple[str, ...], output: str, name: str | None, profile: str, config: tuple[str, ...]) -> None:
+    """Build a reference from RUNS: run directories or logs of at least ten seeds of one healthy configuration.
+
+    Runs in which an alert at warning or above fires are named: a reference made of sick runs finds nothing.
+    """
+    from pathlib import Path
+
+    from rltriage.engine.reference import build, write_reference
+
+    found, complaints = _read(runs, profile, config)
+    for complaint in complaints:
+        click.echo(complaint, err=True)
+    reference = build(found, name or Path(output).stem)
+    write_reference(output, reference)
+    click.echo(f"{output}: {len(reference.bands)} metrics, {_steps(reference)}, {len(reference.runs)} runs", err=True)
+
+
+@command.command("show")
+@click.argument("file", metavar="FILE")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric, phase by phase.")
+@json_option
+def show_command(file: str, metrics: tuple[str, ...], as_json: bool) -> None:
+    """Show what a reference holds: which runs fit it, and each metric at the start, in the middle and at the end.
+
+    FILE is a reference, or the name of a shipped one.
+    """
+    from rltriage.engine.reference import SHIPPED, read_reference, to_json
+
+    shipped = SHIPPED / f"{file}.json"
+    reference = read_reference(shipped if shipped.is_file() else file)
+    unknown = [metric for metric in metrics if metric not in reference.bands]
+    if unknown:
+        raise click.UsageError(f"{file} has no metric '{unknown[0]}'; it has {', '.join(reference.bands)}")
+    if as_json:
+        click.echo(json.dumps(to_json(reference)))
+        return
+    click.echo(f"{reference.name}: {len(reference.runs)} runs, {_steps(reference)}")
+    click.echo("for runs with " + ", ".join(f"{name} {value}" for name, value in reference.facts.items()))
+    columns = ("median", "spread", "seed spread", "low", "high")
+    click.echo(f"{'metric':<24}{'step':>12}" + "".join(f"{column:>13}" for column in columns))
+    for line in _lines(reference, metrics):
+        click.echo(line)
+
+
+def _lines(reference: Reference, metrics: Sequence[str]) -> list[str]:
+    """A line per metric and phase; three phases of every metric unless some are named."""
+    last = len(reference.phases) - 1
+    shown = range(last + 1) if metrics else sorted({0, last // 2, last})
+    lines = []
+    for metric in metrics or reference.bands:
+        for index in shown:
+            band = reference.bands[metric][index]
+            if band is not None:
+                first, end = reference.phases[index]
+                steps = str(first) if first == end else f"{first}-{end}"
+                numbers = (band.median, band.spread, band.seed_spread, band.low, band.high)
+                lines.append(f"{metric:<24}{steps:>12}" + "".join(f"{number:>13.4g}" for number in numbers))
+    return lines
+
+
+def _steps(reference: Reference) -> str:
+    return f"steps {reference.phases[0][0]} to {reference.phases[-1][1]} since the start"
+
+
+class _Loud:
+    """A sink that remembers the rules that fired at warning or above, by run."""
+
+    def __init__(self) -> None:
+        self.rules: dict[str, list[str]] = {}
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        """Remember this report's firing alerts."""
+        for alert in report.alerts:
+            if alert.state == "firing" and alert.severity != "info":
+                self.rules.setdefault(run.id, []).append(alert.rule)
+
+    def end(self, run_id: str, state: RunState, now: float) -> None:
+        """Nothing to close."""
+
+
+def _read(sources: Sequence[str], profile: str, config: tuple[str, ...]) -> tuple[list[HealthyRun], list[str]]:
+    """The runs of all sources with their facts, and a sentence about each run in which a rule fired."""
+    from rltriage.cli.replay import find_run
+    from rltriage.engine.feed import run_ids
+    from rltriage.engine.reference import HealthyRun
+    from rltriage.engine.sources import open_source
+    from rltriage.replaying import replay
+    from rltriage.rules.loader import load_rules
+    from rltriage.watching import WatchedRun
+
+    pack, facts, loud = load_rules("triage"), parse_config(config), _Loud()
+    rows: dict[str, list[Row]] = {}
+
+    def keep(watched: WatchedRun, row: Row) -> None:
+        rows.setdefault(watched.run.id, []).append(row)
+
+    found = []
+    opened = [open_source(find_run(source)) for source in sources]
+    for source, run_id in zip(opened, run_ids(tuple(sources)), strict=True):
+        for replayed in replay(source, pack, run_id=run_id, profile=profile, config=facts, sinks=(loud,), after_row=keep):
+            name = replayed.intake.run.id
+            if rows.get(name):
+                found.append(HealthyRun(name, rows.pop(name), replayed.watched.monitor.facts))
+    complaints = [
+        f"{run}: {', '.join(dict.fromkeys(rules))} fired: is this run healthy?" for run, rules in loud.rules.items()
+    ]
+    return found, complaints

@@ -1,0 +1,81 @@
+"""`rltriage serve`: what `watch` does, with the on-call page beside it."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rltriage.cli.options import config_option, label_option, parse_config, rules_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rltriage.rules.config import Config
+    from rltriage.rules.model import RulePack
+    from rltriage.watching import Sink
+
+
+@click.command("serve")
+@click.argument("sources", nargs=-1, metavar="[SOURCE...]")
+@click.option("--file", "config_file", type=click.Path(path_type=Path), help="A rltriage.yaml: sources, receivers, state.")
+@click.option("--page", default="127.0.0.1:8321", show_default=True, metavar="HOST:PORT", help="Where to serve the page.")
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Where to serve the gauges. Default: as configured, else 127.0.0.1:9464."
+)
+@click.option("--insecure", is_flag=True, help="Allow an address that others can reach without TLS and authentication.")
+@click.option("--profile", default="auto", show_default=True, help="The framework that writes the logs; auto goes by keys.")
+@rules_option
+@config_option
+@label_option
+def command(
+    sources: tuple[str, ...],
+    config_file: Path | None,
+    page: str,
+    listen: str | None,
+    insecure: bool,
+    profile: str,
+    packs: tuple[str, ...],
+    config: tuple[str, ...],
+    labels: dict[str, str],
+) -> None:
+    """Follow SOURCE (default: the folder runs) and show every run on a page that keeps itself up to date.
+
+    A run's address there is /runs/ID, an alert's /runs/ID/alerts/ALERT; /api/ has the same as JSON. TLS and users are those
+    of the configuration's `web`. Stops at Ctrl-C or SIGTERM.
+    """
+    from rltriage.cli.watch import settings_of, sources_of
+
+    if not sources and not config_file:
+        sources = ("runs",)
+    with tempfile.TemporaryDirectory(prefix="rltriage-") as state:
+        settings = settings_of(config_file, Path(state))
+        settings = replace(
+            settings,
+            sources=(*settings.sources, *sources_of(sources, profile, parse_config(config), labels)),
+            packs=packs or settings.packs,
+            listen=listen or settings.listen,
+        )
+        _run(settings, page, insecure)
+
+
+def _run(settings: Config, page: str, insecure: bool) -> None:
+    import logging
+
+    from rltriage.exporters.page.board import Board
+    from rltriage.exporters.page.server import serve_page
+    from rltriage.service import Service, web_of
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")  # stderr
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    board = Board()
+
+    def sinks(pack: RulePack) -> Iterable[Sink]:
+        return (board.use(pack),)
+
+    with serve_page(board, page, web=web_of(settings), insecure=insecure, external_url=settings.external_url) as server:
+        click.echo(f"page     {server.url}")
+        Service(settings, sinks=sinks, insecure=insecure).run()

@@ -1,0 +1,165 @@
+"""The report as a page: it names the fault, draws the way there, needs nothing from outside, and escapes everything."""
+
+from __future__ import annotations
+
+import math
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from rltriage.engine.reference import Range, Reference
+from rltriage.exporters.report.curves import Curves
+from rltriage.exporters.report.html import report_html
+from rltriage.exporters.report.model import Chart, Line
+from rltriage.exporters.report.svg import chart_svg
+from rltriage.exporters.report.triage_map import map_svg
+
+
+class Tree(HTMLParser):
+    """Which elements a page has, and whether they are closed in order."""
+
+    VOID = frozenset({"meta", "br", "hr", "img", "input", "link"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    @property
+    def ids(self) -> list[str]:
+        return [attrs["id"] for _, attrs in self.tags if attrs.get("id")]
+
+
+def test_the_headline_names_fault_and_first_test(report_of, live_reference) -> None:
+    """Somebody who reads two lines knows the fault, its number, since when, and what to run."""
+    page = report_html([report_of(live_reference, kl_coef=0.1)])
+    heading = re.search(r"<h1>(.*?)</h1>", page).group(1)
+    assert heading.startswith("ref_is_policy (fault 10,")
+    assert "since step" in heading
+    assert "rltriage check --only 9" in page
+
+
+def test_one_file_that_needs_nothing(report_of, live_reference) -> None:
+    """No script, no address, no file: what is referred to lies in the page, and every id is there once."""
+    tree = Tree(report_html([report_of(live_reference, kl_coef=0.1), report_of(live_reference)]))
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in tree.tags}
+    assert not any("style" in attrs for _, attrs in tree.tags)
+    assert len(tree.ids) == len(set(tree.ids))
+    for _, attrs in tree.tags:
+        for name in ("href", "src", "aria-labelledby"):
+            for target in (attrs.get(name) or "").split():
+                assert target.removeprefix("#") in tree.ids
+
+
+def test_text_of_others_stays_text(report_of) -> None:
+    """Run ids, metric names, facts come from outside: none becomes markup, in the page or in its pictures."""
+    bad = '"><script>alert(1)</script>'
+    rows = [{"reward": 0.1, bad: float(step), "kl_ref": 0.0, "grad_norm": 0.2, "lr": 1e-3} for step in range(12)]
+    page = report_html([report_of(rows, name=bad, kl_coef=0.1, loss_mode=bad)], version=bad)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    Tree(page)
+
+
+def test_the_map_lights_one_path(report_of, live_reference, pack) -> None:
+    """Symptom, test and fault of the path are lit; a rule of the same fault that is blind says which metric it lacks."""
+    report = report_of(live_reference, kl_coef=0.1)
+    svg = ElementTree.fromstring(map_svg(report, "m"))
+    lit = [group[1].text for group in svg.iter("g") if group[0].get("class") == "box box-lit"]
+    assert lit[0] == "kl-ref-exactly-zero"
+    assert lit[-1] == "ref_is_policy"
+    assert sum(path.get("class") == "edge edge-lit" for path in svg.iter("path")) >= 2
+    assert report.fault in svg.find("desc").text
+
+
+def test_a_quiet_run_says_so(report_of) -> None:
+    """Without alerts there is no map and no alarm, but a sentence, the pairs and what is not logged."""
+    report = report_of([{"reward": 0.3, "entropy": 0.5, "grad_norm": 0.1} for _ in range(8)])
+    page = report_html([report])
+    assert "Nothing is wrong that these metrics can show, in 8 rows." in page
+    assert 'class="map"' not in page
+    assert "logp_gap" in {one.metric for one in report.missing}
+    assert "stale_old_logp" in report.hidden
+
+
+def test_a_band_is_drawn_where_a_reference_has_one(report_of, live_reference) -> None:
+    """The healthy range is a shape of its own, and the page says which it is; without one it says that there is none."""
+
+    band = Range(0.01, 0.002, 0.001, 0.005, 0.02)
+    healthy = Reference("ours", ((0, 99),), {"kl_ref": (band,)}, {"kl_coef": 0.1}, ("a",))
+    assert 'class="band"' in report_html([report_of(live_reference, kl_coef=0.1, references=[healthy])])
+    without = report_html([report_of(live_reference, kl_coef=0.2, references=[healthy])])
+    assert 'class="band"' not in without
+    assert "kl_coef is 0.2 here and 0.1 there" in without
+
+
+def test_invariants_are_listed_with_their_values(report_of) -> None:
+    """Failed, passed and not judged are told apart in words."""
+    row = {"reward": 0.2, "check_mask_is_policy_tokens": 0.0, "check_mask_is_policy_tokens_value": 499.0}
+    report = report_of([{**row, "check_sampler_equals_trainer": 1.0}, {"reward": 0.3}])
+    assert [check.passed for check in report.checks[:3]] == [False, True, None]
+    assert report.checks[0].value == 499.0
+    page = report_html([report])
+    assert "499" in page
+    assert "not judged" in page
+
+
+def test_the_timeline_says_what_explains_what(report_of) -> None:
+    """An alert that another explains names it, even where the cause was found later."""
+    rows = [{"check_mask_is_policy_tokens": 0.0, "reward": 0.2, "grad_norm": 0.1, "logp_gap": 3.7} for _ in range(30)]
+    for row in rows[20:]:
+        row["grad_norm"] = 40.0
+    report = report_of(rows)
+    parts = {alert.rule: alert.explained_by for alert in report.timeline}
+    explained = {rule for rule, by in parts.items() if by}
+    assert explained
+    assert set(parts) - explained
+    assert report.standing[0].explained_by is None
+
+
+@pytest.mark.parametrize(
+    "values", [[0.0], [1e308, -1e308], [5e-324, 0.0], [1.0] * 5, [math.nan], [1e-9, 1e9, 3.0], [-1e-320, 1e-320]]
+)
+def test_any_values_make_a_picture(values: list[float]) -> None:
+    """Extreme, equal, tiny and missing values give well-formed pictures with finite coordinates."""
+    curves = Curves()
+    for step, value in enumerate(values):
+        curves.add(step, {"x": value})
+    line = Line("x", tuple(curves["x"].buckets()), 1, tuple(curves["x"].gaps))
+    svg = chart_svg(Chart("x", "", (line,)), "c")
+    ElementTree.fromstring(svg)
+    assert not re.search(r'="[^"]*\b(nan|inf)\b', svg)
+
+
+def test_long_runs_stay_small(report_of, pack) -> None:
+    """Tens of thousands of rows give a page under 1 MB in which a one-row spike is still to be seen."""
+    from rltriage.engine.report import EMPTY
+    from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.report.build import build
+    from rltriage.exporters.report.collect import Collector
+
+    collector, run = Collector(Run("long")), Run("long")
+    names = [name for name in pack.catalogue.metrics if not name.startswith("check_")][:40]
+    row = {name: 0.25 for name in names}
+    for step in range(20_000):
+        metrics = {**row, "grad_norm": 77.0} if step == 12_345 else row
+        collector.publish(run, Row(step, metrics), EMPTY)
+    report = build(collector, pack)
+    assert len(report_html([report])) < 1_000_000
+    spike = next(line for line in report.metrics if line.metric == "grad_norm")
+    assert max(bucket.high for bucket in spike.buckets) == 77.0

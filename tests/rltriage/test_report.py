@@ -1,0 +1,59 @@
+"""`rltriage report`: files, formats, several runs, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Fault 10, if kl_coef is above 0."""
+    path = tmp_path / "live.jsonl"
+    rows = [{"step": s, "reward": 0.2 + 0.01 * (s % 7), "kl_ref": 0.0, "grad_norm": 0.2, "lr": 1e-3} for s in range(12)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_the_page_is_written_and_the_headline_said(rltriage, log: Path, tmp_path: Path) -> None:
+    """The file holds the report; the terminal has the sentence; a report that was written is no failure."""
+    target = tmp_path / "out.html"
+    ran = rltriage("report", log, "-o", target, "--config", "kl_coef=0.1")
+    assert ran.code == 0
+    assert "live: ref_is_policy (fault 10" in ran.out
+    page = target.read_text()
+    assert page.lstrip().startswith("<!doctype html>")
+    assert "ref_is_policy" in page
+
+
+def test_formats_follow_the_files_ending(rltriage, log: Path, tmp_path: Path) -> None:
+    """`.md` and `.json` need no --format; both go to stdout where no file is named."""
+    rltriage("report", log, "-o", tmp_path / "out.md")
+    assert (tmp_path / "out.md").read_text().startswith("# ")
+    assert json.loads(rltriage("report", log, "--format", "json").out)["run"] == "live"
+
+
+def test_the_exit_code_can_tell(rltriage, log: Path, tmp_path: Path) -> None:
+    """With --fail-on a critical alert makes the exit code 1."""
+    ran = rltriage("report", log, "-o", tmp_path / "o.html", "--config", "kl_coef=0.1", "--fail-on", "critical")
+    assert ran.code == 1
+
+
+def test_two_runs_share_a_page(rltriage, log: Path, tmp_path: Path) -> None:
+    """Several runs are listed first, each with its section."""
+    other = tmp_path / "other.jsonl"
+    other.write_text(log.read_text())
+    rltriage("report", log, other, "-o", tmp_path / "both.html")
+    page = (tmp_path / "both.html").read_text()
+    assert "2 runs" in page
+    assert page.count("<article") == 2
+
+
+def test_what_cannot_be_written_or_read_is_said(rltriage, log: Path, tmp_path: Path) -> None:
+    """A missing folder and a missing log are one sentence on stderr and exit code 2."""
+    ran = rltriage("report", log, "-o", tmp_path / "no" / "o.html")
+    assert ran.code == 2
+    assert "cannot write" in ran.err
+    assert rltriage("report", tmp_path / "none.jsonl").code == 2
