@@ -276,16 +276,17 @@ def page(data: Mapping[str, Any], peers: Mapping[str, Any], own: Mapping[str, An
 
 HEAD = """# Beside other tools
 
-The recorded runs of the reference trainer (`docs/detection.md`; without results of invariants, as other trainers log) and
-the cases rebuilt from public bug reports (`tests/data/cases`), given to four tools in one run: rltriage, rlwatch 0.5.1,
-rldoctor 0.2.0 and rlprobe 0.1.0, each under its own metric names and with its defaults. *Alarmed* counts runs with any
-alert at warning or above, *named* those in which the right fault was named: for rltriage as first suspect, for the
-others by any detector whose name can be read as that fault (the mapping is in `benchmarks/peers.py`). Recorded runs have
-24 rows: rlprobe wants 30 before it says anything and rlwatch waits for 20 to 50, so their silence there is a minimum
-length and not a judgement. Speed is rows per CPU second of the live path on 100,000 rows (rldoctor and rlprobe diagnose
-again every 25 rows, as they do live), cut at 60 s; the last column is how many times faster rltriage was in the same run.
+What four tools say about the same rows, and how many rows a second they take. The rows are the recorded runs of the
+reference trainer ([detection.md](detection.md); without results of invariants, as other trainers log) and the cases
+rebuilt from public bug reports (`tests/data/cases`); the tools are rltriage, rlwatch 0.5.1, rldoctor 0.2.0 and rlprobe
+0.1.0, each under its own metric names and with its defaults.
 
-How to repeat it is in the first lines of `benchmarks/peers.py`. This page is generated.
+*Alarmed* counts runs with any alert at warning or above, *named* those in which the right fault was named: for rltriage as
+first suspect at some time, for the others by any detector whose name can be read as that fault (the mapping is in
+`benchmarks/peers.py`). Recorded runs have 24 rows: rlprobe wants 30 before it says anything and rlwatch waits for 20 to 50,
+so their silence there is a minimum length and not a judgement. Speed is rows per CPU second of the live path on 100,000
+rows (rldoctor and rlprobe diagnose again every 25 rows, as they do live), cut at 60 s; the last column is how many times
+faster rltriage was. The first lines of `benchmarks/peers.py` say how to repeat it; this page is generated.
 
 | tool | faults: alarmed / named | cases: alarmed / named | healthy alarmed | look-alikes alarmed | rows/s | ratio |
 |---|---|---|---|---|---|---|"""
