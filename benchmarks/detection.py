@@ -97,10 +97,10 @@ def _cases() -> dict[str, int]:
 
 _INTRO = """# How well faults are named
 
-Runs of the reference trainer with a known fault, and healthy ones, replayed as if they were live. {runs} runs have one
-of the chapter's {faults} faults switched on, {healthy} are healthy; each has {steps} steps. With the invariants run at step 0
-the right fault is the first suspect in {first} of {runs} runs; {alarmed} of {healthy} healthy runs raise an alert at warning
-or above. This page is generated from recorded rows (`tests/data/runs`) and a test fails when it is stale.
+Runs of the reference trainer with a known fault, and healthy ones, replayed as if they were live. {runs} runs have
+one of the chapter's {faults} faults switched on, {healthy} are healthy; each has {steps} steps. With the invariants run at
+step 0 the right fault is the first suspect in {first} of {runs} runs; {alarmed} of {healthy} healthy runs raise an alert at
+warning or above. This page is generated from recorded rows (`tests/data/runs`) and a test fails when it is stale.
 """
 
 _WITHOUT = """The same rows without their `check_*` metrics: what the log of somebody else's trainer offers. One
