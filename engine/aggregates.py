@@ -13,6 +13,12 @@ from rltriage.rules.conditions.noise import median, sorted_median
 WindowFunction = Callable[[Sequence[float]], float]
 
 
+_NOTHING = array("d")
+"""The ring of a metric of which only the newest value is read."""
+_KEYS: dict[tuple[object, ...], tuple[object, ...]] = {}
+"""Keys of trackers, of which there are few: one object each for all runs."""
+
+
 class Series:
     """One metric of one segment. Only what somebody asked for is kept: the ring holds as many values as the largest window.
 
@@ -20,17 +26,18 @@ class Series:
     observation costs one counter: `count` is the version less what rewinds have taken.
     """
 
-    __slots__ = ("failed", "keep", "last", "limit", "lost", "pushes", "row", "trackers", "values", "version")
+    __slots__ = ("failed", "keep", "last", "limit", "lost", "name", "pushes", "row", "trackers", "values", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
         self.last: float | None = None
         self.row = -1
         self.version = 0
         self.lost = 0
         self.keep = 0
         self.limit = 0
-        self.values = array("d")
-        self.trackers: dict[tuple[object, ...], Tracker] = {}
+        self.values = _NOTHING
+        self.trackers: tuple[tuple[tuple[object, ...], Tracker], ...] = ()
         self.failed: tuple[object, ...] = ()
         self.pushes: tuple[Callable[[float], None], ...] = ()
 
@@ -39,9 +46,19 @@ class Series:
         """Observations of the segment, without those that the run went back over."""
         return self.version - self.lost
 
+    def newest(self) -> float | None:
+        """The newest observation."""
+        return self.last
+
+    def observations(self) -> int:
+        """Observations of the segment, without those that the run went back over."""
+        return self.version - self.lost
+
     def need(self, size: int) -> None:
         """Keep at least the last `size` observations."""
         if size > self.keep:
+            if not self.keep:
+                self.values = array("d")
             self.keep = size
             self.limit = size + 8 + size // 4
 
@@ -51,10 +68,9 @@ class Series:
         self.last = value
         self.version += 1
         if self.keep:
-            values = self.values
-            values.append(value)
-            if len(values) > self.limit:
-                del values[: -self.keep]
+            self.values.append(value)
+            if len(self.values) > self.limit:
+                del self.values[: -self.keep]
         for push in self.pushes:
             push(value)
 
@@ -66,12 +82,16 @@ class Series:
         elif tracker.reach:
             tracker.rewind(self.values[-tracker.reach :], 0)
         self.need(tracker.reach)
-        self.trackers[key] = tracker
+        self.trackers = (*self.trackers, (_KEYS.setdefault(key, key), tracker))
         self.retire()
+
+    def tracker(self, key: tuple[object, ...]) -> Tracker | None:
+        """The tracker of a key, if there is one."""
+        return next((tracker for one, tracker in self.trackers if one == key), None)
 
     def drop(self, tracker: object) -> object:
         """Stop feeding a tracker; returns its key."""
-        key = next((key for key, one in self.trackers.items() if one is tracker), None)
+        key = next((key for key, one in self.trackers if one is tracker), None)
         self.failed = (*self.failed, tracker)
         self.retire()
         return key
@@ -79,40 +99,47 @@ class Series:
     def retire(self) -> None:
         """Feed only trackers that can still learn something."""
         self.pushes = tuple(
-            one.push for one in self.trackers.values() if not one.done and all(one is not bad for bad in self.failed)
+            one.push for _, one in self.trackers if not one.done and all(one is not bad for bad in self.failed)
         )
 
     def rewind(self, dropped: int, step: int) -> None:
         """The run went back to `step`: drop the newest observations; trackers of the whole segment keep what they saw."""
-        self.version += 1
-        self.lost += dropped + 1
+        self.version += 2  # two, so that nobody takes it for one more observation
+        self.lost += dropped + 2
         if self.keep and dropped:
             del self.values[-dropped:]
         if self.values:
             self.last = self.values[-1]
-        for tracker in self.trackers.values():
+        for _, tracker in self.trackers:
             if tracker.reach:
                 tracker.rewind(self.values[-tracker.reach :], step)
 
 
 class Head(Baseline):
-    """The first observations of a segment, kept for good."""
+    """The first observations of a segment; once there are `size` of them only their median is kept."""
 
-    __slots__ = ("size", "values")
+    __slots__ = ("middle", "size", "values")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.values = array("d")
+        self.middle: float | None = None
 
     @property
     def done(self) -> bool:
         """It is full."""
-        return len(self.values) == self.size
+        return self.middle is not None
+
+    def start(self) -> float | None:
+        """The median; None before it is full."""
+        return self.middle
 
     def push(self, value: float) -> None:
         """Take one observation while there is room."""
-        if len(self.values) < self.size:
+        if self.middle is None:
             self.values.append(value)
+            if len(self.values) == self.size:
+                self.middle, self.values = median(self.values), _NOTHING
 
 
 class Extremes(Baseline):

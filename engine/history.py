@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from rltriage.engine import readers
@@ -16,7 +17,7 @@ from rltriage.rules.conditions.noise import sorted_median
 
 T = TypeVar("T", bound=Tracker)
 S = TypeVar("S")
-Known = Sequence[tuple[str, Series]]
+Known = Sequence[Series]
 GRADIENT, RATE = "grad_norm", "lr"
 REWINDABLE = 256
 """Rows over which a step back is undone; a run that goes back further keeps its oldest ones."""
@@ -24,6 +25,10 @@ REWINDABLE = 256
 
 SETTLING = frozenset((8, 16, 32, 64, 128, 256))
 """Rows at which starts are complete and first rows past, so that it pays to look again at what is still needed."""
+
+
+COMPLETE = 32
+"""Row at which the starts of what is logged in every row are known, and windows are full."""
 
 
 class Reference(Protocol):
@@ -97,20 +102,56 @@ class History:
     Only metrics that something asked for are kept. Readers and checks are shared: the same request returns the same object.
     """
 
+    __slots__ = (
+        "_bad",
+        "_cache",
+        "_fired",
+        "_globs",
+        "_gradient",
+        "_log",
+        "_log_steps",
+        "_moved",
+        "_moving",
+        "_noises",
+        "_rate",
+        "_resumed_at",
+        "_row",
+        "_states",
+        "_step",
+        "asked",
+        "eager",
+        "epoch",
+        "facts",
+        "generation",
+        "hooks",
+        "index",
+        "names",
+        "now",
+        "owner",
+        "pairs",
+        "private",
+        "reference",
+        "series",
+        "strides",
+    )
+
     def __init__(self, facts: Mapping[str, Fact], reference: Reference | None = None) -> None:
         self.facts = facts
         self.reference = reference
         self.series: dict[str, Series] = {}
         self.hooks: list[Hook] = []
         self.pairs: dict[str, Pair] = {}
-        self.names: set[str] = set()
+        self.names: frozenset[str] = frozenset()
         self.owner = ""
         self.private = ""
         self.epoch = 0
+        self.generation = 0
+        self.eager = False
         self.asked: set[tuple[int, object]] | None = None
         self.strides = Strides()
         self.now: float | None = None
         self._cache: dict[tuple[Any, ...], Any] = {}
+        self._noises: dict[tuple[Any, ...], Reader] = {}
         self._states: dict[tuple[str, Condition], Any] = {}
         self._globs: dict[tuple[str, ...], list[str]] = {}
         self._fired: dict[tuple[str, str, int], float | None] = {}
@@ -127,7 +168,9 @@ class History:
     # How rows enter.
 
     def begin(self, step: int, time: float | None) -> None:
-        """Open the next row."""
+        """Open the next row. Readers are shared by what is bound in one row, see `compiled`."""
+        if self._cache:
+            self._cache.clear()
         self._moved = self._moving
         self.index += 1
         self._step = step
@@ -144,6 +187,8 @@ class History:
         for pair in self.pairs.values():
             pair.series.retire()
         self.epoch += 1
+        if self.index == COMPLETE:
+            self.generation += 1
 
     def take(
         self,
@@ -182,7 +227,7 @@ class History:
         dropped: dict[int, tuple[Series, int]] = {}
         while self._log_steps and self._log_steps[-1] >= step:
             self._log_steps.pop()
-            for _, series in self._log.pop():
+            for series in self._log.pop():
                 dropped[id(series)] = (series, dropped.get(id(series), (series, 0))[1] + 1)
         for series, count in dropped.values():
             series.rewind(count, step)
@@ -193,14 +238,14 @@ class History:
                 hook.forget()
         self.strides.rewind(step, self.index + 1)
 
-    def follow(self, names: Iterable[str]) -> list[tuple[str, Series]]:
-        """Those of a row's metrics that something reads, with their series; new names are matched with the patterns."""
+    def follow(self, names: Iterable[str]) -> list[Series]:
+        """The series of those of a row's metrics that something reads; new names are matched with the patterns."""
         for name in names:
             for globs, found in self._globs.items():
                 if name not in found and any(fnmatchcase(name, glob) for glob in globs):
                     found.append(name)
                     self._series(name)
-        return [(name, self.series[name]) for name in names if name in self.series]
+        return [self.series[name] for name in names if name in self.series]
 
     def drop_hooks(self, owner: str) -> None:
         """Stop running the updates of a rule that failed."""
@@ -209,9 +254,9 @@ class History:
 
     def meet(self, names: Iterable[str]) -> None:
         """Remember names that were logged, also without a finite value; other plans must look again at new ones."""
-        new = set(names) - self.names
-        if new:
-            self.names |= new
+        known = joined(self.names, frozenset(names))
+        if known is not self.names:
+            self.names = known
             self.epoch += 1
 
     def capture(self, owner: str) -> None:
@@ -229,7 +274,7 @@ class History:
             return pair.series
         found = self.series.get(metric)
         if found is None:
-            found = self.series[metric] = Series()
+            found = self.series[metric] = Series(metric)
             self.epoch += 1
         return found
 
@@ -239,9 +284,16 @@ class History:
             found = self._cache[key] = make()
         return found
 
+    def _dear(self, key: tuple[Any, ...], make: Callable[[], Reader]) -> Reader:
+        """A reader that costs more to compute twice than to remember, whenever it is asked for."""
+        found = self._noises.get(key)
+        if found is None:
+            found = self._noises[key] = make()
+        return found
+
     def last(self, metric: str) -> Reader:
         """See View."""
-        return cast(Reader, self._once(("last", metric), lambda: readers.last(self._series(metric))))
+        return self._series(metric).newest
 
     def age(self, metric: str) -> Callable[[], int]:
         """See View."""
@@ -260,8 +312,7 @@ class History:
 
     def count(self, metric: str) -> Callable[[], int]:
         """See View."""
-        series = self._series(metric)
-        return cast(Callable[[], int], self._once(("count", metric), lambda: readers.count(series)))
+        return self._series(metric).observations
 
     def window(self, metric: str, size: int, stat: str, minimum: int | None = None, skip: int = 0) -> Reader:
         """See View."""
@@ -270,6 +321,15 @@ class History:
         enough = size if minimum is None else minimum
         key = ("window", metric, size, stat, enough, skip)
         return cast(Reader, self._once(key, lambda: readers.window(series, size, window_function(stat), enough, skip)))
+
+    def passes(
+        self, metric: str, window: tuple[int, str, int | None], word: str, limit: float | Reader, absolute: bool = False
+    ) -> Check:
+        """See View."""
+        size, stat, minimum = window
+        series = self._series(metric)
+        series.need(size)
+        return readers.passes(series, (size, stat, size if minimum is None else minimum), word, limit, absolute)
 
     def start(self, metric: str, baseline: int = 5, minimum: int | None = None) -> Reader:
         """See View."""
@@ -303,17 +363,15 @@ class History:
     def noise(self, metric: str, size: int = 30) -> Reader:
         """See View."""
         series = self._series(metric)
-        series.need(size)
-        return cast(Reader, self._once(("noise", metric, size), lambda: readers.noise_of(series, size)))
+        series.need(size + 1)
+        return self._dear((metric, size), lambda: readers.noise_of(series, size))
 
     def gain_z(self, metric: str, baseline: int = 5, window: int = 5) -> Reader:
         """See View."""
 
-        def make() -> Reader:
-            begin, now = self.start(metric, baseline), self.window(metric, window, "median")
-            return readers.gain_z(self._series(metric), begin, now, self.noise(metric), baseline, window)
-
-        return cast(Reader, self._once(("gain_z", metric, baseline, window), make))
+        begin, now, scale = self.start(metric, baseline), self.window(metric, window, "median"), self.noise(metric)
+        series = self._series(metric)
+        return self._dear((metric, baseline, window), lambda: readers.gain_z(series, begin, now, scale, baseline, window))
 
     def best(self, metric: str, size: int = 5) -> Reader:
         """See View."""
@@ -346,15 +404,21 @@ class History:
     def track(self, metric: str, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """See View."""
         series = self._series(metric)
-        if key not in series.trackers:
-            series.track(key, make())
+        tracker = series.tracker(key)
+        if tracker is None:
+            tracker = make()
+            series.track(key, tracker)
         if self.asked is not None:
             self.asked.add((id(series), key))
-        return cast(T, series.trackers[key])
+        return cast(T, tracker)
 
     def check(self, condition: Condition) -> Check:
         """See View."""
-        return cast(Check, self._once(("check", self.private, condition), lambda: condition.bind(self)))
+        key = ("check", self.private, condition)
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = condition.bind(self)
+        return cast(Check, found)
 
     def state(self, condition: Condition, make: Callable[[], S]) -> S:
         """See View."""
@@ -456,11 +520,17 @@ class History:
         return readers.fact_value(self.facts, name)
 
 
-def _push(values: Mapping[str, float], known: Iterator[tuple[str, Series]], row: int) -> None:
+@lru_cache(maxsize=64)
+def joined(names: frozenset[str], more: frozenset[str]) -> frozenset[str]:
+    """Both sets of names; one object for all runs that log the same."""
+    return names if more <= names else names | more
+
+
+def _push(values: Mapping[str, float], known: Iterator[Series], row: int) -> None:
     """Push values into their series (`Series.push` written out: this loop is most of what a row costs)."""
     push: Callable[[float], None] | None = None
-    for name, series in known:
-        value = values[name] + 0.0  # so that -0.0 is 0
+    for series in known:
+        value = values[series.name] + 0.0  # so that -0.0 is 0
         series.row = row
         series.last = value
         series.version += 1

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rltriage.engine.history import History, Reference
 from rltriage.engine.inference import STATED, inferred, stated
-from rltriage.engine.lifecycle import Event, RuleState
+from rltriage.engine.lifecycle import Event, RuleState, reads
 from rltriage.engine.plan import Plan, Planner, finite, lacking, observed
 from rltriage.engine.reference import NONE_GIVEN, needs_reference
 from rltriage.engine.report import Alert, Incident, State, StepReport, Suspect
@@ -34,6 +34,9 @@ class Triage(Protocol):
         self, run: Run, facts: Mapping[str, Fact], open_alerts: Sequence[Alert], row: Row, step: int
     ) -> tuple[Mapping[str, str | None], Incident | None]:
         """Rule id -> id of the rule that explains it, and the incident where it changed."""
+
+    def reload(self, catalogue: Catalogue, pack: RulePack) -> None:
+        """The rules are others now."""
 
 
 @dataclass(slots=True)
@@ -84,7 +87,7 @@ class Monitor:
         self._ticks = 0
         self._last: int | None = None
         self._first = 0
-        self._states = [RuleState(rule) for rule in pack.rules]
+        self._states = [RuleState(rule, reads(rule)) for rule in pack.rules]
         self._begin_segment()
 
     # Rows.
@@ -168,19 +171,19 @@ class Monitor:
                     hook.update()
                 except Exception as error:
                     self._switch_off(hook.owner, error)
-        for check, state in plan.rules:
+        for state in plan.rules:
             try:
-                holds = check()
+                holds = state.check()
                 if holds or state.busy:
                     event = state.advance(holds, index, step)
                     if event is not None:
                         alerts.append(self._transition(state, event, row))
             except Exception as error:
                 self._switch_off(state.rule.id, error)
-        for series, check, state in plan.doubtful:
+        for series, state in plan.doubtful:
             if observed(series, index):
                 try:
-                    event = state.advance(check(), index, step)
+                    event = state.advance(state.check(), index, step)
                     if event is not None:
                         alerts.append(self._transition(state, event, row))
                 except Exception as error:
@@ -219,10 +222,9 @@ class Monitor:
         row = Row(self._last if self._last is not None else 0, _NONE, now)
         alerts: list[Alert] = []
         for state in self._timed:
-            check = None if state.skipped or not state.declared else self._planner.compiled(state)
-            if check is not None:
+            if not state.skipped and state.declared and self._planner.compiled(state):
                 try:
-                    event = state.advance(check(), -1 - self._ticks, row.step)
+                    event = state.advance(state.check(), -1 - self._ticks, row.step)
                     if event is not None:
                         alerts.append(self._transition(state, event, row))
                 except Exception as error:
@@ -282,7 +284,10 @@ class Monitor:
         return skipped
 
     def reload(self, pack: RulePack) -> StepReport:
-        """Take other rules: unchanged ones keep their state, changed ones start from the history that is kept."""
+        """Take other rules: unchanged ones keep their state, changed ones start from the history that is kept.
+
+        `pack.catalogue` replaces the catalogue, if there is one in the pack.
+        """
         step = self._last if self._last is not None else 0
         old = {state.rule.id: state for state in self._states}
         kept: list[RuleState] = []
@@ -294,10 +299,13 @@ class Monitor:
                 kept.append(state)
                 del old[rule.id]
             else:
-                kept.append(RuleState(rule))
+                kept.append(RuleState(rule, reads(rule)))
         for state in old.values():
             alerts += self._close_rule(state, "superseded", step)
         self.pack, self._states = pack, kept
+        self._catalogue = pack.catalogue if pack.catalogue.faults else self._catalogue
+        if self._triage is not None:
+            self._triage.reload(self._catalogue, pack)
         self._broken = {rule: why for rule, why in self._broken.items() if rule not in old}
         self._judge_facts(step)
         self._plan_again()
@@ -309,10 +317,10 @@ class Monitor:
         self._history = History(self.facts, self._reference)
         self._history.last(EPISODES)
         self._episodes = self._history.window(EPISODES, 21, "median", 3)
+        self._most_episodes = self._history.highest(EPISODES)
         self._last = None
         for state in self._states:
             state.reset()
-            state.check, state.declared = None, False
         self._judge_facts(0)
         self._plan_again()
 
@@ -392,6 +400,9 @@ class Monitor:
         episodes = self._history.series[EPISODES]
         if episodes.row != self._history.row_index() or episodes.last is None:
             return False
+        most = self._most_episodes()
+        if most is not None and episodes.last >= PARTIAL * most:
+            return False  # the usual number is at most that
         usual = self._episodes()
         return usual is not None and episodes.last < PARTIAL * usual
 
@@ -462,11 +473,13 @@ class Monitor:
         history, found = self._history, []
         for state in self._states:
             if state.declared and not state.skipped:
+                history.compiled()
                 history.asked = set()
-                state.compile(history)
+                state.ask(history)
                 if tracker in history.asked:
                     found.append(state.rule.id)
         history.asked = None
+        history.compiled()
         return found
 
     def _switch_off(self, rule_id: str, error: Exception) -> None:
@@ -488,8 +501,12 @@ def identity(run: str, rule: str, segment: int, since_step: int) -> str:
 
 
 def _content(rule: Rule) -> tuple[object, ...]:
-    """What decides about a rule's alerts; texts may change without a restart."""
+    """What decides about a rule's alerts and what identifies them; texts may change without a restart."""
     return (
+        rule.group,
+        next(iter(rule.suspects), ""),
+        rule.first_test,
+        dict(rule.labels),
         rule.when,
         rule.unless,
         rule.clear_when,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rltriage.engine.aggregates import Series
 from rltriage.engine.history import History, Hook, Known, Pair
-from rltriage.engine.lifecycle import RuleState
-from rltriage.rules.conditions.base import Check, Condition
+from rltriage.engine.lifecycle import RuleState, unbound
+from rltriage.rules.conditions.base import Condition
 from rltriage.rules.conditions.logic import Any, Compound
 from rltriage.rules.model import Rule
 
@@ -30,8 +30,8 @@ class Plan:
     known: Known
     pairs: tuple[Pair, ...]
     hooks: tuple[Hook, ...]
-    rules: tuple[tuple[Check, RuleState], ...]
-    doubtful: tuple[tuple[tuple[Series, ...], Check, RuleState], ...]
+    rules: tuple[RuleState, ...]
+    doubtful: tuple[tuple[tuple[Series, ...], RuleState], ...]
     doubtful_hooks: tuple[tuple[tuple[Series, ...], Hook], ...]
     facts: tuple[str, ...]
     checks: bool
@@ -52,25 +52,35 @@ class Planner:
         self._states = states
         self._stated = stated
         self._plans: dict[object, Plan] = {}
+        self._generation = history.generation
 
     def plan(self, names: tuple[str, ...], merged: frozenset[str] = frozenset()) -> Plan:
         """The plan of a row with these finite metrics; `merged` are those that the same step already had."""
         key: object = (names, merged) if merged else names
         found = self._plans.get(key)
         if found is None or found.epoch != self._history.epoch:
+            if self._generation != self._history.generation:
+                self._unbind()
             if len(self._plans) >= MOST:
                 self._plans.clear()
             found = self._plans[key] = self._make(names, merged)
         return found
 
-    def compiled(self, state: RuleState) -> Check | None:
-        """A rule's check, compiled if it was not; None if that failed."""
-        if state.check is None:
+    def compiled(self, state: RuleState) -> bool:
+        """Compile a rule's check if it was not; false if that failed."""
+        if state.check is unbound:
             try:
                 state.compile(self._history)
             except Exception as error:
                 self._failed(state.rule.id, error)
-        return state.check
+        return state.check is not unbound
+
+    def _unbind(self) -> None:
+        """Compile idle rules again: while starts are unknown every part of a condition is asked, later few are."""
+        self._generation = self._history.generation
+        for state in self._states:
+            if not state.busy:
+                state.check = unbound
 
     def _make(self, names: tuple[str, ...], merged: frozenset[str]) -> Plan:
         history = self._history
@@ -78,25 +88,24 @@ class Planner:
         new, present = frozenset(names), frozenset(names) | merged
         history.meet(names)
         seen = frozenset(history.names)
-        rules: list[tuple[Check, RuleState]] = []
-        doubtful: list[tuple[tuple[Series, ...], Check, RuleState]] = []
+        rules: list[RuleState] = []
+        doubtful: list[tuple[tuple[Series, ...], RuleState]] = []
         for state in self._states:
             if state.skipped or not state.declared:
                 continue
             if not state.busy and self._cannot_hold(state.rule, seen):
-                state.check = None
+                state.check = unbound
                 continue
-            check = self.compiled(state)
-            if check is None:
+            if not self.compiled(state):
                 continue
-            reads = state.reads
-            if merged and not state.every_row and not (reads | state.vetoes) & new:
+            reads, vetoes, every_row = state.reads
+            if merged and not every_row and not (reads | vetoes) & new:
                 continue
-            certain = self._certain(reads, state.every_row, present, seen)
+            certain = self._certain(reads, every_row, present, seen)
             if certain:
-                rules.append((check, state))
+                rules.append(state)
             elif certain is None:
-                doubtful.append((self._seen(reads), check, state))
+                doubtful.append((self._seen(reads), state))
         history.compiled()
         hooks, doubtful_hooks = self._hooks(new, present, seen, bool(merged))
         return Plan(

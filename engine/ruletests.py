@@ -72,8 +72,9 @@ def _run(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> TestR
     whole = test.get("exact", False) or any("explained_by" in wanted for wanted in expected)
     named = {wanted["rule"] for wanted in expected} | set(silent)
     rules = pack.rules if whole else tuple(rule for rule in pack.rules if rule.id in named)
-    seen = replay_series(test, replace(pack, rules=rules), catalogue)
-    complaints = [_missing(wanted, seen) for wanted in expected if not any(_matches(wanted, alert) for alert in seen)]
+    monitor, seen = _replay(test, replace(pack, rules=rules), catalogue)
+    unmet = [wanted for wanted in expected if not any(_matches(wanted, alert) for alert in seen)]
+    complaints = [_missing(wanted, seen, monitor) for wanted in unmet]
     complaints += [
         f"fired but has to be silent: {_shown(alert)}" for alert in seen if alert.rule in silent and _fired(alert)
     ]
@@ -86,8 +87,30 @@ def _run(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> TestR
     )
 
 
-def replay_series(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> list[Alert]:
-    """Every transition of the test's rows, pending ones left out."""
+def firing_example(rule: str, pack: RulePack) -> str:
+    """Rows under which a rule fires, from the tests beside its pack, and what it then says; empty if there are none."""
+    known = frozenset(each.id for each in pack.rules)
+    alone = replace(pack, rules=tuple(each for each in pack.rules if each.id == rule))
+    for file in (Path(path).with_suffix(f".tests{Path(path).suffix}") for path in pack.paths):
+        node = read(file)[0] if file.is_file() else None
+        for test in node.at("tests").elements if node is not None and "tests" in node.entries else ():
+            shown = test.plain() if not _mistakes_of(test, known) else {}
+            if any(wanted.get("rule", shown.get("rule")) == rule for wanted in shown.get("expect", ())):
+                fired = [alert for alert in _replay(shown, alone, pack.catalogue)[1] if _fired(alert)]
+                if fired:
+                    return _example(shown, fired[0])
+    return ""
+
+
+def _example(test: Mapping[str, Any], alert: Alert) -> str:
+    lines = [f"{test['name']}:"]
+    lines += [f"  {name} = {value}" for name, value in test.get("config", {}).items()]
+    lines += [f"  {name}: {values}" for name, values in test["series"].items()]
+    return "\n".join([*lines, f"  -> {alert.severity} at step {alert.step}: {alert.summary}"])
+
+
+def _replay(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue) -> tuple[Monitor, list[Alert]]:
+    """The monitor after the test's rows, and every transition, pending ones left out."""
     facts = {name: Fact(value, "declared", "rule test") for name, value in test.get("config", {}).items()}
     reference = _Reference(test["reference"]) if "reference" in test else None
     monitor = Monitor(Run("test", facts=facts), pack, catalogue, triage=Triage(catalogue, pack), reference=reference)
@@ -95,7 +118,7 @@ def replay_series(test: Mapping[str, Any], pack: RulePack, catalogue: Catalogue)
     reports = [monitor.observe(row) for row in rows]
     if "silence" in test:
         reports.append(monitor.tick((rows[-1].time or 0.0) + test["silence"]))
-    return [alert for report in reports for alert in report.alerts if alert.state != "pending"]
+    return monitor, [alert for report in reports for alert in report.alerts if alert.state != "pending"]
 
 
 def _rows(test: Mapping[str, Any]) -> list[Row]:
@@ -148,11 +171,11 @@ def _field(alert: Alert, name: str) -> object:
     return getattr(alert, name)
 
 
-def _missing(wanted: Mapping[str, Any], seen: Sequence[Alert]) -> str:
-    """The expectation beside what the same rule did instead."""
+def _missing(wanted: Mapping[str, Any], seen: Sequence[Alert], monitor: Monitor) -> str:
+    """The expectation beside what the same rule did instead, or why it did nothing."""
     lines = ["expected:  " + ", ".join(f"{name} {value}" for name, value in wanted.items())]
     lines += [f"happened:  {_shown(alert)}" for alert in seen if alert.rule == wanted["rule"]] or [
-        f"happened:  no transition of {wanted['rule']}"
+        f"happened:  rule {wanted['rule']} did nothing; at the last row: {monitor.explain(wanted['rule']).reason}"
     ]
     return "\n".join(lines)
 

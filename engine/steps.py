@@ -17,13 +17,14 @@ RESUME_FIRST = 2.0
 class Strides:
     """Takes the step and time of every row of a segment (DESIGN section 3, resume)."""
 
-    __slots__ = ("first", "gaps", "intervals", "last", "resumed_row", "time")
+    __slots__ = ("first", "gaps", "intervals", "last", "resumed_row", "stride", "time")
 
     def __init__(self) -> None:
         self.first: int | None = None
         self.last = 0
         self.time: float | None = None
         self.gaps = array("d")
+        self.stride = 0.0
         self.intervals = array("d")
         self.resumed_row: int | None = None
 
@@ -41,6 +42,8 @@ class Strides:
                 self.resumed_row = 0
             if gap > 0:
                 _remember(self.gaps, gap)
+                if gap != self.stride or self.gaps[0] != gap:
+                    self.stride = sorted_median(sorted(self.gaps))
         self.last = step
         if time is not None:
             if self.time is not None and time > self.time:
@@ -55,7 +58,7 @@ class Strides:
     def _resumed(self, step: int, gap: int, resumed_at: float | None) -> bool:
         if resumed_at is not None and self.last < resumed_at <= step:
             return True
-        return len(self.gaps) >= SETTLED and gap > RESUME_GAP * sorted_median(sorted(self.gaps))
+        return len(self.gaps) >= SETTLED and gap > RESUME_GAP * self.stride
 
     @property
     def interval(self) -> float | None:

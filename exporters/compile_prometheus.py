@@ -14,7 +14,7 @@ import yaml
 
 from rltriage.exporters.delivery.message import alert_name
 from rltriage.exporters.jsonlines import test_command
-from rltriage.exporters.naming import Names, label_value, number, quoted
+from rltriage.exporters.naming import Names, free_labels, label_value, number, quoted
 from rltriage.exporters.promql import LINGER_SECONDS, NotExact, engine_expression, metric_expression, witness
 from rltriage.rules.model import Catalogue, Rule, RulePack
 
@@ -87,7 +87,7 @@ def _alert(rule: Rule, catalogue: Catalogue, expression: str, identity: Mapping[
         "first_test": _literal(test.title) if test else "",
         "first_test_command": test_command(_literal(test.command), "{{ $labels.run }}") if test else "",
     }
-    labels = {"group": rule.group, **rule.labels, **(identity or {})}
+    labels = {**dict(free_labels(rule.labels.items())), "group": rule.group, **(identity or {})}
     return {
         "alert": alert_name(rule.id),
         "expr": expression,

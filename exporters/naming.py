@@ -138,15 +138,23 @@ def label_value(value: object) -> str:
 
 
 def run_labels(run: str, labels: Iterable[tuple[str, object]], limit: int = MAX_LABELS) -> Labels:
-    """`run` and the run's own labels: names made valid, ours kept apart, empty values left out, at most `limit`."""
-    found: dict[str, str] = {"run": label_value(run)}
+    """`run` and the run's own labels, as `free_labels` has them."""
+    return (("run", label_value(run)), *free_labels(labels, limit))
+
+
+def free_labels(labels: Iterable[tuple[str, object]], limit: int = MAX_LABELS) -> Labels:
+    """The labels of a run or a rule: names made valid, empty values left out, at most `limit`.
+
+    A name that is one of ours gets `label_` before it, in gauges, notifications and compiled rules alike.
+    """
+    found: dict[str, str] = {}
     for name, value in labels:
         plain = re.sub(r"[^a-zA-Z0-9_]+", "_", str(name)).strip("_")[:MAX_VALUE]
         if not plain or str(value) == "":
             continue
         if plain in OWN_LABELS or plain[0].isdigit():
             plain = "label_" + plain
-        if len(found) <= limit:
+        if len(found) < limit:
             found.setdefault(plain, label_value(value))
     return tuple(found.items())
 

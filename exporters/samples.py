@@ -114,16 +114,16 @@ class Entry:
         key = (family.name, labels)
         series = self._others.get(key)
         if series is None:
-            own = tuple((name, label_value(text)) for name, text in labels)
-            series = self._others[key] = Series(family, self._labels + own)
+            own = {name: label_value(text) for name, text in labels}
+            series = self._others[key] = Series(family, tuple({**dict(self._labels), **own}.items()))
         found.series.append(series)
         found.values.append(float(value))
 
     def _add_alerts(self, found: Columns, alerts: Alerts) -> None:
         for key, on in alerts.firing.items():
-            self._add(found, FIRING, on, *zip(_IDENTITY, key, strict=True))
+            self._add(found, FIRING, on, *zip(_IDENTITY, key[:-1], strict=True), *key[-1])
         for key, at in alerts.last_firing.items():
-            self._add(found, LAST_FIRING, at, *zip(_IDENTITY, key, strict=True))
+            self._add(found, LAST_FIRING, at, *zip(_IDENTITY, key[:-1], strict=True), *key[-1])
         for rule, on in alerts.explained.items():
             self._add(found, EXPLAINED, on, ("rule", rule))
         for rule, count in alerts.violations.items():

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from rltriage.engine.report import Alert, StepReport, Suspect
 from rltriage.engine.rows import Row
+from rltriage.exporters.naming import Labels, free_labels
 from rltriage.rules.model import Rule
 
 RunState = Literal["running", "finished", "crashed", "stale"]
@@ -16,8 +17,8 @@ RUN_STATES: tuple[RunState, ...] = get_args(RunState)
 LASTING = ("eval_", "check_")
 """Metrics that are measured now and then: they keep their last value, every other one is absent when its row lacks it."""
 
-AlertKey = tuple[str, str, str, str]
-"""rule, severity, fault, first test: with the run the identity of an alert's series."""
+AlertKey = tuple[str, str, str, str, Labels]
+"""rule, severity, fault, first test, the rule's labels: with the run the identity of an alert's series."""
 
 _OPEN = ("firing", "stale", "flapping")
 _CLOSED = ("resolved", "ended", "superseded")
@@ -43,7 +44,8 @@ class Alerts:
         """Every rule at 0."""
         firing: dict[AlertKey, bool] = {}
         for rule in rules:
-            firing[rule.id, rule.severity, next(iter(rule.suspects), ""), rule.first_test] = False
+            labels = free_labels(rule.labels.items())
+            firing[rule.id, rule.severity, next(iter(rule.suspects), ""), rule.first_test, labels] = False
         return cls(firing, {}, dict.fromkeys((key[0] for key in firing), 0))
 
     def after(self, report: StepReport, is_row: bool, now: float) -> Alerts:
@@ -118,4 +120,5 @@ class Snapshot:
 
 
 def _key(alert: Alert) -> AlertKey:
-    return alert.rule, alert.severity, alert.suspects[0].fault if alert.suspects else "", alert.first_test
+    fault = alert.suspects[0].fault if alert.suspects else ""
+    return alert.rule, alert.severity, fault, alert.first_test, free_labels(alert.labels.items())

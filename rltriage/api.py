@@ -26,8 +26,8 @@ from rltriage.engine.rows import Record, Row, Run
 from rltriage.engine.rundir import ROWS, RunDirectory, safe_name
 from rltriage.engine.sources.run_directory import RunDirectorySource
 from rltriage.notices import Notices
+from rltriage.reloading import RELOAD_SECONDS, RuleFiles
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.loader import load_rules
 from rltriage.rules.model import SEVERITIES, Severity
 from rltriage.trainer.hooks.ranks import is_rank_zero
 from rltriage.watching import Journal, Sink, WatchedRun
@@ -35,6 +35,7 @@ from rltriage.watching import Journal, Sink, WatchedRun
 if TYPE_CHECKING:
     from rltriage.exporters.gauges import Gauges
     from rltriage.exporters.http import Server
+    from rltriage.rules.model import RulePack
     from rltriage.trainer.hooks import End
 
 _log = logging.getLogger("rltriage")
@@ -79,7 +80,8 @@ def watch(
     unless `quiet`.
 
     Only rank 0 of a distributed job watches; elsewhere the same object does nothing. Raises RltriageError for arguments
-    that cannot be: an unknown profile or severity, a rule pack with mistakes (all of them in one message).
+    that cannot be: an unknown profile or severity, a rule pack with mistakes (all of them in one message). A rule file that
+    changes while the run goes on is read anew; with mistakes in it the old rules stay, and a warning is logged.
     """
     options = WatchOptions(
         name=name,
@@ -120,10 +122,14 @@ class Watch:
         self._run: WatchedRun | None = None
         self._gauges: Gauges | None = None
         self._server: Server | None = None
+        self._next_look = time.monotonic() + RELOAD_SECONDS
+        self._reader: threading.Thread | None = None
+        self._read: RulePack | None = None
         self._notices = Notices(options.get("on_alert"), options.get("quiet", False))
         if active:
             rules = options.get("rules", ("triage",))
-            self._pack = load_rules(*([rules] if isinstance(rules, (str, Path)) else rules))
+            self._rules = RuleFiles([rules] if isinstance(rules, (str, Path)) else rules)
+            self._pack = self._rules.pack
             self._listen(options.get("listen"))
             atexit.register(self._at_exit)
 
@@ -188,9 +194,35 @@ class Watch:
             if "resumed_at" not in self._config:
                 self.id = self._free(self.id)
             self._intake = Intake(self.id, self._profile, self._config, self._labels)
+        self._look_at_rules()
         values = {str(name): value for name, value in metrics.items()}
         record = Record(values, None if step is None else int(step), time.time() if at is None else at)
         return self._emit(self._intake.rows(record))
+
+    def _look_at_rules(self) -> None:
+        """Take rules that were read anew, and let a thread look for a change now and then: reading takes too long here."""
+        if self._read is not None:
+            self._pack, self._read = self._read, None
+            self._notices.catalogue = self._pack.catalogue
+            if self._run is not None:
+                self._run.reload(self._pack)
+        now = time.monotonic()
+        if now >= self._next_look and (self._reader is None or not self._reader.is_alive()):
+            self._next_look = now + RELOAD_SECONDS
+            self._reader = threading.Thread(target=self._read_rules, name="rltriage-rules", daemon=True)
+            self._reader.start()
+
+    def _read_rules(self) -> None:
+        """Read the rule files anew if one changed; with mistakes in them the old rules stay, and it is said."""
+        try:
+            if self._rules.changed():
+                self._read = self._rules.load()
+                _log.info("run=%s: reloaded %d rules", self.id, len(self._read.rules))
+        except RltriageError as error:
+            self._failures += 1
+            _log.warning("run=%s: the rules were not reloaded, the old ones stay:\n%s", self.id, error)
+        except Exception:
+            self._failed("the rule files could not be read")
 
     def _emit(self, rows: Sequence[Row]) -> StepReport:
         """Evaluate rows; there is more than one only when the profile has just been decided."""

@@ -165,11 +165,7 @@ class Fleet:
         """Take other rules. Unchanged ones keep their state."""
         self.pack = pack
         for watched in self.runs.values():
-            report = watched.monitor.reload(pack)
-            if report.alerts:
-                for sink in self._sinks:
-                    sink.publish(watched.run, None, report)
-                self._after(watched, report)
+            self._after(watched, watched.reload(pack))
 
     def forget(self, now: float, wall: float) -> int:
         """End runs whose log has had no rows for `retention` seconds; how many logs."""

@@ -62,17 +62,19 @@ def replay(
     run_id: str,
     profile: str = "auto",
     config: Mapping[str, Any] | None = None,
+    labels: Mapping[str, str] | None = None,
     sinks: Iterable[Sink] = (),
     after_row: Callable[[WatchedRun, Row], None] | None = None,
     references: Sequence[Reference] = (),
 ) -> Iterator[Replayed]:
-    """Evaluate all of `source`, yielding each run once it is over. `config` are declared facts; they beat `run.json`.
+    """Evaluate all of `source`, yielding each run once it is over. `config` are declared facts and `labels` the run's;
+    both beat `run.json`.
 
     `references` are healthy references to compare with; without any, the shipped ones are used where they fit.
     Records that name their run are kept apart; the others belong to `run_id`. `after_row` sees each run after each row.
     Raises SourceError where nothing is a row.
     """
-    feed = Feed(source, run_id, profile, config)
+    feed = Feed(source, run_id, profile, config, labels)
     sinks = tuple(sinks)
     runs: dict[str, Replayed] = {}
     for intake, row in feed.rows():

@@ -8,14 +8,12 @@ ids, and the outbox knows which of them were told.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rltriage.engine.report import Alert, Incident, StepReport
@@ -28,9 +26,9 @@ from rltriage.exporters.http import Server, Web, serve_metrics
 from rltriage.exporters.naming import Family, Series
 from rltriage.exporters.samples import Sample
 from rltriage.following import Fleet, RunNames, raise_file_limit
+from rltriage.reloading import RELOAD_SECONDS, RuleFiles
 from rltriage.rules.config import Config
 from rltriage.rules.errors import DeliveryError, RltriageError
-from rltriage.rules.loader import load_rules
 from rltriage.rules.model import RulePack
 from rltriage.watching import Sink
 
@@ -40,7 +38,6 @@ POLL_SECONDS = 1.0
 FLUSH_SECONDS = 1.0
 OVERDUE_SECONDS = 15.0
 DISCOVER_SECONDS = 10.0
-RELOAD_SECONDS = 5.0
 PRUNE_SECONDS = 600.0
 STOP_SECONDS = 20.0
 """How long a stop waits for work in progress: longer than a receiver's time limits, shorter than an orchestrator waits."""
@@ -130,7 +127,8 @@ class Service:
     def open(self) -> None:
         """Load the rules, open the outbox and the endpoint, and find the logs."""
         config = self.config
-        pack = load_rules(*config.packs)
+        self._rules = RuleFiles(config.packs)
+        pack = self._rules.pack
         receivers = routes(config)
         self._lock_state()
         self.dispatcher = Dispatcher(Outbox(config.state_dir), receivers, catalogue=pack.catalogue)
@@ -138,7 +136,6 @@ class Service:
             self.gauges = Gauges(pack.catalogue.metrics, pack.rules, max_runs=MAX_RUNS, more=self._samples)
             self._deliveries = Deliveries(self.dispatcher, self._clock)
             self._fleets = self._make_fleets(pack)
-            self._rules_seen = _stamp(pack)
             self._reloaded = self._clock()
             self._server = serve_metrics(
                 self.gauges, config.listen, web=web_of(config), insecure=self._insecure, ready=lambda: self._ready
@@ -243,15 +240,13 @@ class Service:
 
     def reload_if_changed(self) -> None:
         """Reload the rules if one of their files changed since they were last read."""
-        stamp = _stamp(self._fleets[0].fleet.pack)
-        if stamp != self._rules_seen:
-            self._rules_seen = stamp
+        if self._rules.changed():
             self.reload_rules()
 
     def reload_rules(self) -> None:
         """Read the rule files anew. With mistakes in them the old rules stay, and it is said what is wrong."""
         try:
-            pack = load_rules(*self.config.packs)
+            pack = self._rules.load()
         except RltriageError as error:
             self.reload_ok = False
             log.error("the rules were not reloaded, the old ones stay:\n%s", error)
@@ -259,7 +254,6 @@ class Service:
         for each in self._fleets:
             with each.lock:
                 each.fleet.reload(pack)
-        self._rules_seen = _stamp(pack)
         self.reload_ok = True
         self._reloaded = self._clock()
         log.info("reloaded %d rules", len(pack.rules))
@@ -378,19 +372,3 @@ def web_of(config: Config) -> Web:
     """The endpoint's protection with its secrets read. Raises DeliveryError for one that is missing."""
     web = config.web
     return Web(web.cert_file, web.key_file, {user: password() for user, password in web.users.items()} or None)
-
-
-def _stamp(pack: RulePack) -> tuple[tuple[str, int, int], ...]:
-    """What tells that a rule file changed. A file that is gone counts as changed, and the reload says so."""
-    found = []
-    for path in pack.paths:
-        try:
-            stat = os.stat(path)
-        except OSError:
-            found.append((path, 0, 0))
-        else:
-            found.append((path, stat.st_mtime_ns, stat.st_size))
-        folder = Path(path).parent
-        with suppress(OSError):
-            found.append((str(folder), folder.stat().st_mtime_ns, 0))
-    return tuple(found)

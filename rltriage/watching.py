@@ -68,6 +68,13 @@ class WatchedRun:
             self._publish(None, report)
         return report
 
+    def reload(self, pack: RulePack) -> StepReport:
+        """Take other rules and publish what closes by it: alerts of rules that are gone or changed."""
+        report = self.monitor.reload(pack)
+        if report.alerts or report.incident:
+            self._publish(None, report)
+        return report
+
     def end(self, state: RunState, now: float) -> StepReport:
         """Close the run: open alerts end, sinks are told. Ending twice does nothing."""
         if self._ended:

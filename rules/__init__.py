@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rltriage.rules.errors import RltriageError, RulePackError
     from rltriage.rules.explain import describe_rule
     from rltriage.rules.facts import judge, parse_fact
-    from rltriage.rules.loader import check_rules, dump_pack, load_rules, rule_hash
+    from rltriage.rules.loader import check_rules, dump_pack, load_rules
     from rltriage.rules.model import Catalogue, Problem, Rule, RulePack
     from rltriage.rules.templates import render
 
@@ -29,7 +29,6 @@ __all__ = [
     "load_rules",
     "parse_fact",
     "render",
-    "rule_hash",
 ]
 
 _HOME = {
@@ -42,7 +41,6 @@ _HOME = {
     "check_rules": "loader",
     "dump_pack": "loader",
     "load_rules": "loader",
-    "rule_hash": "loader",
     "Catalogue": "model",
     "Problem": "model",
     "Rule": "model",

@@ -12,8 +12,11 @@ from rltriage.rules.model import Catalogue, Fault, FirstTest, Rule
 WIDTH = 100
 
 
-def describe_rule(rule: Rule, catalogue: Catalogue) -> str:
-    """The rule in words: condition, reason, needed metrics and facts, its edge of the triage map, what to do first."""
+def describe_rule(rule: Rule, catalogue: Catalogue, example: str = "") -> str:
+    """The rule in words: condition, reason, needed metrics and facts, its edge of the triage map, what to do first.
+
+    `example` are rows under which it fires, as the caller found them in the pack's rule tests.
+    """
     sections = [
         f"{rule.id} ({rule.severity}, {rule.group}{', experimental' if rule.maturity == 'experimental' else ''})",
         _wrap(rule.summary),
@@ -24,6 +27,7 @@ def describe_rule(rule: Rule, catalogue: Catalogue) -> str:
         *_needs(rule, catalogue),
         *_suspects(rule, catalogue),
         *_first_test(rule, catalogue),
+        *([f"an example that fires:\n{textwrap.indent(example, '  ')}"] if example else []),
         *_prose("references", "; ".join(rule.references)),
     ]
     if rule.mark is not None:

@@ -6,8 +6,6 @@ mistakes are reported where they were written.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,7 @@ from rltriage.rules.build import build_rule, merge_catalogue, plain_rule
 from rltriage.rules.catalogue import load_catalogue, plain_entry
 from rltriage.rules.crosscheck import check_ids, check_rule
 from rltriage.rules.errors import RulePackError
-from rltriage.rules.model import Catalogue, Problem, Rule, RulePack
+from rltriage.rules.model import Catalogue, Problem, RulePack
 from rltriage.rules.overlay import overlay
 from rltriage.rules.validate import Checker, capped, closest
 from rltriage.rules.yamlmarks import Node, Source, read
@@ -47,12 +45,6 @@ def check_rules(paths: Sequence[str | Path], catalogue: Catalogue | None = None)
         return _load(paths, catalogue)[1]
     except RulePackError as error:  # a shipped catalogue is broken
         return list(error.problems)
-
-
-def rule_hash(rule: Rule) -> str:
-    """A hash of everything that a rule says, whatever file and line it stands in; equal hashes may keep their state."""
-    text = json.dumps(plain_rule(rule), sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def dump_pack(pack: RulePack, catalogue: Catalogue | None = None) -> dict[str, object]:

@@ -33,6 +33,12 @@ class Triage:
         self._incident_id = ""
         self._named: tuple[str, ...] | None = None
 
+    def reload(self, catalogue: Catalogue, pack: RulePack) -> None:
+        """The rules are others now; what is open is judged anew with the next change."""
+        self._catalogue = catalogue
+        self._symptoms = {rule.id: symptom(rule) for rule in pack.rules}
+        self._seen = None
+
     def update(
         self, run: Run, facts: Mapping[str, Fact], open_alerts: Sequence[Alert], row: Row, step: int
     ) -> tuple[Mapping[str, str | None], Incident | None]:

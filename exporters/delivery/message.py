@@ -98,7 +98,9 @@ def compose(
     incident: Incident | None = None,
 ) -> Message:
     """The message of one transition, seen at `now`. `labels` are the run's own; titles come from `catalogue` if given."""
-    identity = identity_labels(alert, {**(labels or {}), **alert.labels})
+    identity = identity_labels(
+        alert, {**alert.labels, **{name: value for name, value in (labels or {}).items() if name not in alert.labels}}
+    )
     test = catalogue.first_tests.get(alert.first_test)
     title = _title(alert, catalogue)
     text = alert_text(alert, catalogue)
@@ -149,8 +151,7 @@ def identity_labels(alert: Alert, labels: Mapping[str, str]) -> dict[str, str]:
         "fault": label_value(alert.suspects[0].fault) if alert.suspects else "",
         "first_test": label_value(alert.first_test),
     }
-    found = dict(run_labels(alert.run, [(name, value) for name, value in labels.items() if name not in own]))
-    return {**found, **{name: value for name, value in own.items() if value}}
+    return {**dict(run_labels(alert.run, labels.items())), **{name: value for name, value in own.items() if value}}
 
 
 def alert_name(rule: str) -> str:

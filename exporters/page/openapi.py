@@ -80,7 +80,7 @@ SCHEMAS: dict[str, Any] = {
         timeline=_list("Alert"),
         checks={"type": "array", "items": {"type": "object", "required": ["number", "check", "title", "passed", "value"]}},
         config={"type": "object"},
-        missing={"type": "array", "items": {"type": "object", "required": ["metric", "flags", "rules", "faults"]}},
+        missing={"type": "array", "items": {"type": "object", "required": ["metric", "flags", "faults"]}},
         curves={"type": "object", "description": "Metric -> points of [step, lowest, highest, mean]"},
     ),
     "Error": _object("What is not there", error=_text()),

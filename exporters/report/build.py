@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 
-from rltriage.engine.history import Reference
-from rltriage.engine.plan import lacking
+from rltriage.engine.coverage import Coverage, coverage
+from rltriage.engine.reference import Fitted, Reference
 from rltriage.engine.report import Alert, Incident
-from rltriage.engine.rows import Fact
 from rltriage.engine.triage import CHECKS
 from rltriage.engine.triage.symptoms import symptom
 from rltriage.exporters.report.collect import OPEN, Collector
 from rltriage.exporters.report.model import Chart, Check, Line, Mark, Missing, Outlook, RunReport
-from rltriage.rules.facts import judge
 from rltriage.rules.model import SEVERITIES, Catalogue, Rule, RulePack
 
 MAX_CHARTS = 16
@@ -26,30 +24,37 @@ def build(
     pack: RulePack,
     *,
     unmapped: Iterable[str] = (),
-    reference: Reference | None = None,
+    references: Sequence[Reference] = (),
 ) -> RunReport:
-    """The report of what a collector holds. `unmapped` are names in the log that no profile knows."""
+    """The report of what a collector holds. `unmapped` are names in the log that no profile knows.
+
+    `references` are healthy references that may fit; without any, the shipped ones.
+    """
     with collector.reading() as run:
         now = _outlook(run)
         rules = {rule.id: rule for rule in pack.rules}
-        lines = {name: line_of(run, name, reference) for name in run.curves if not name.startswith("check_")}
-        seen, facts = frozenset(run.curves), run.facts
+        fitted = Fitted(references)
+        fitted.learn(run.facts)
+        lines = {name: line_of(run, name, fitted) for name in run.curves if not name.startswith("check_")}
+        covered = _coverage(run, pack, not fitted.why_not)
         return RunReport(
             **{field.name: getattr(now, field.name) for field in fields(now)},
             profile=run.run.profile,
             restarts=run.curves.restarts,
             labels=run.run.labels,
-            facts=dict(sorted(facts.items())),
+            facts=dict(sorted(run.facts.items())),
             timeline_total=run.transitions_total,
             symptoms=_symptoms(run, rules, lines, pack.catalogue),
             pairs=_pairs(lines, _marks(now.standing)),
             metrics=tuple(lines.values()),
             checks=_checks(run.checks, pack.catalogue),
-            missing=_missing(pack.rules, seen, facts, pack.catalogue),
+            missing=_missing(covered, pack.catalogue),
+            hidden=tuple(one.fault.id for one in covered.at("hidden")),
+            invariants_reveal=covered.invariants,
             catalogue=pack.catalogue,
             rules=rules,
-            seen=seen,
-            reference=any(line.band for line in lines.values()),
+            seen=frozenset(run.curves),
+            why_no_band=fitted.why_not,
             unmapped=tuple(
                 name for name in unmapped if name not in pack.catalogue.metrics and not name.startswith("check_")
             ),
@@ -102,13 +107,13 @@ def _as_known_now(alert: Alert, run: Collector) -> Alert:
     return alert if newest.explained_by == alert.explained_by else replace(alert, explained_by=newest.explained_by)
 
 
-def line_of(run: Collector, name: str, reference: Reference | None = None) -> Line:
+def line_of(run: Collector, name: str, fitted: Fitted | None = None) -> Line:
     """One metric's course, with its healthy band where a reference has one."""
     curve = run.curves[name]
     buckets = tuple(curve.buckets())
     band = []
-    for bucket in buckets if reference is not None else ():
-        bounds = reference.bounds(name, bucket.step - (run.first_step or 0)) if reference is not None else None
+    for bucket in buckets if fitted is not None else ():
+        bounds = fitted.bounds(name, bucket.step - (run.first_step or 0)) if fitted is not None else None
         if bounds is not None:
             band.append((bucket.step, *bounds))
     return Line(name, buckets, curve.width, tuple(curve.gaps), tuple(band))
@@ -222,29 +227,20 @@ def _checks(results: Mapping[str, float], catalogue: Catalogue) -> tuple[Check, 
     return tuple(found)
 
 
-def _missing(
-    rules: Iterable[Rule], seen: frozenset[str], facts: Mapping[str, Fact], catalogue: Catalogue
-) -> tuple[Missing, ...]:
-    """Metrics without which rules are blind, those first that reveal faults which nothing logged now can."""
-    values = {name: fact.value for name, fact in facts.items()}
-    blind: dict[str, list[Rule]] = {}
-    visible: set[str] = set()
-    for rule in rules:
-        if judge(rule.requires, values).holds is False:
-            continue
-        needed = lacking(rule.when, seen)
-        if not needed:
-            visible |= set(rule.suspects)
-        elif len(needed) == 1:
-            blind.setdefault(next(iter(needed)), []).append(rule)
-    found = []
-    for metric, lost in blind.items():
-        if metric.startswith("check_"):
-            continue
-        faults = tuple(dict.fromkeys(fault for rule in lost for fault in rule.suspects if fault not in visible))
-        info = catalogue.metrics.get(metric)
-        found.append(Missing(metric, info.flags if info is not None else "", tuple(rule.id for rule in lost), faults))
-    return tuple(sorted(found, key=lambda one: (-len(one.faults), -len(one.rules), one.metric)))
+def _coverage(run: Collector, pack: RulePack, reference: bool) -> Coverage:
+    """Which faults the logged metrics can reveal; computed anew only where metrics, facts or rules have changed."""
+    seen, facts = frozenset(run.curves), run.facts
+    key = (id(pack), seen, reference, tuple((name, repr(fact.value)) for name, fact in facts.items()))
+    if run.coverage is None or run.coverage[0] != key:
+        run.coverage = key, coverage(pack, pack.catalogue, seen, facts, reference=reference)
+    return run.coverage[1]
+
+
+def _missing(found: Coverage, catalogue: Catalogue) -> tuple[Missing, ...]:
+    """The metrics that would help, the best first."""
+    additions = (found.best, *found.further) if found.best is not None else ()
+    flags = {name: info.flags for name, info in catalogue.metrics.items()}
+    return tuple(Missing(one.metric, flags.get(one.metric, ""), one.faults) for one in additions)
 
 
 def _lower(text: str) -> str:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rltriage.engine.coverage import Coverage
 from rltriage.engine.inference import inferred
 from rltriage.engine.report import Alert, Incident, StepReport
 from rltriage.engine.rows import Fact, Row, Run
@@ -39,6 +40,7 @@ class Collector:
         self.incident: Incident | None = None
         self.checks: dict[str, float] = {}
         self.version = 0
+        self.coverage: tuple[object, Coverage] | None = None
         self._inferred: dict[str, Fact] = {}
         self._lock = threading.Lock()
 

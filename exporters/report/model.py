@@ -57,14 +57,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A metric that is not logged, what a departure of it flags, and what logging it would let rules see.
-
-    `faults` are those that no rule can name on what is logged now.
-    """
+    """A metric that is not logged, what a departure of it flags, and the faults that rules could name if it were."""
 
     metric: str
     flags: str
-    rules: tuple[str, ...]
     faults: tuple[str, ...]
 
 
@@ -100,7 +96,11 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class RunReport(Outlook):
-    """Everything about one run. `reference` says whether any curve has a healthy band."""
+    """Everything about one run.
+
+    `hidden` are faults that nothing logged can reveal, `invariants_reveal` those that running the invariants would add;
+    an empty `why_no_band` says that a healthy reference fits.
+    """
 
     profile: str
     restarts: int
@@ -112,10 +112,12 @@ class RunReport(Outlook):
     metrics: tuple[Line, ...]
     checks: tuple[Check, ...]
     missing: tuple[Missing, ...]
+    hidden: tuple[str, ...]
+    invariants_reveal: tuple[str, ...]
     catalogue: Catalogue
     rules: Mapping[str, Rule]
     seen: frozenset[str]
-    reference: bool
+    why_no_band: str
     unmapped: tuple[str, ...]
     questions: tuple[str, ...]
 

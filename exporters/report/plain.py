@@ -43,10 +43,9 @@ def report_json(report: RunReport) -> dict[str, Any]:
             name: {"value": fact.value, "provenance": fact.provenance, "source": fact.source}
             for name, fact in report.facts.items()
         },
-        "missing": [
-            {"metric": one.metric, "flags": one.flags, "rules": list(one.rules), "faults": list(one.faults)}
-            for one in report.missing
-        ],
+        "missing": [{"metric": one.metric, "flags": one.flags, "faults": list(one.faults)} for one in report.missing],
+        "hidden_faults": list(report.hidden),
+        "no_band_because": report.why_no_band,
         "unmapped": list(report.unmapped),
         "symptoms": [_chart_json(one) for one in report.symptoms],
         "pairs": [_chart_json(one) for one in report.pairs],
@@ -115,7 +114,7 @@ def _markdown(report: RunReport) -> Iterable[str]:
     if report.missing:
         yield "\n## Not logged, and what it would reveal\n"
         yield from _table(
-            ("metric", "what it flags", "faults that only it would reveal"),
+            ("metric", "what it flags", "faults that it would reveal"),
             [(one.metric, one.flags, ", ".join(one.faults)) for one in report.missing[:20]],
         )
 

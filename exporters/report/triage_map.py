@@ -22,6 +22,8 @@ COLUMNS = ((0, 300), (360, 250), (670, 290))
 MAX_ALERTS, MAX_QUIET, MAX_FAULTS = 7, 4, 5
 WORTH_DRAWING = 0.01
 LINE, PAD, GAP, HEAD = 16, 8, 12, 28
+LETTER = 6.9
+"""A generous width of a letter at 12 pixels: fonts differ, boxes do not."""
 
 
 @dataclass(slots=True)
@@ -102,7 +104,7 @@ def _tests(report: RunReport, alerts: Sequence[Alert], faults: dict[str, Box]) -
         entry = report.catalogue.first_tests.get(name)
         askers = [alert for alert in alerts if alert.first_test == name]
         lit = name == chosen or any(_points_at(alert, report.fault) for alert in askers)
-        words = _wrap(entry.title if entry is not None else name, 2)
+        words = _wrap(entry.title if entry is not None else name, 1)
         words += ["run this first"] if name == chosen else []
         box = boxes[name] = Box(name, words, "lit" if lit and report.fault else "dim", 1)
         decided = set(entry.decides.values()) if entry is not None else set()
@@ -117,7 +119,7 @@ def _symptom(alert: Alert, report: RunReport, tests: dict[str, Box]) -> Box:
         return Box(alert.rule, [f"explained by {alert.explained_by}"], "explained", 0)
     lit = _points_at(alert, report.fault)
     end = f"resolved at step {alert.step}" if alert.state == "resolved" else f"since step {alert.since_step}"
-    words = [*_wrap(alert.summary, 2), f"{alert.severity}, {end}"]
+    words = [*_wrap(alert.summary, 0), f"{alert.severity}, {end}"]
     box = Box(alert.rule, words, "lit" if lit else "dim", 0)
     box.to = [tests[alert.first_test]] if alert.first_test in tests else []
     if lit and report.incident is not None and alert is _strongest(report):
@@ -148,8 +150,10 @@ def _strongest(report: RunReport) -> Alert | None:
     return next((a for a in report.drawn if a.explained_by is None and _points_at(a, report.fault)), None)
 
 
-def _wrap(words: str, most: int) -> list[str]:
-    return textwrap.wrap(words, 40, max_lines=most, placeholder=" ...", break_on_hyphens=False)
+def _wrap(words: str, column: int) -> list[str]:
+    """Two lines at most, as wide as the column's boxes."""
+    width = int((COLUMNS[column][1] - 20) / LETTER)
+    return textwrap.wrap(words, width, max_lines=2, placeholder=" ...", break_on_hyphens=False)
 
 
 def _stack(column: Sequence[Box]) -> float:

@@ -28,6 +28,28 @@ def config_option(function: F) -> F:
     )
 
 
+def label_option(function: F) -> F:
+    """`--label NAME=VALUE`, several times: labels of the run, in gauges and notifications."""
+    return click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_labels,
+        help="A label of the run, e.g. team=core.",
+    )(function)
+
+
+def _labels(context: click.Context, option: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(f"{item!r} is not NAME=VALUE: write for example --label team=core")
+        labels[name.strip()] = value.strip()
+    return labels
+
+
 def reference_option(function: F) -> F:
     """`--reference FILE`, several times: healthy references, the first that fits the run's config is used."""
     return click.option(

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rltriage.cli.options import config_option, fail_on_option, json_option, parse_config, reference_option, rules_option
+from rltriage.cli.options import (
+    config_option,
+    fail_on_option,
+    json_option,
+    label_option,
+    parse_config,
+    reference_option,
+    rules_option,
+)
 from rltriage.cli.outcome import Outcome
 
 if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
+    from rltriage.engine.reference import Reference
     from rltriage.engine.rows import Row
     from rltriage.rules.model import Catalogue
     from rltriage.watching import WatchedRun
@@ -22,10 +31,14 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @rules_option
 @config_option
+@label_option
 @click.option(
     "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
 )
 @click.option("--explain", "explained", metavar="RULE", help="Per step: this rule's verdict and the numbers it compared.")
+@click.option(
+    "--diff", "other", metavar="PACK", help="What PACK would have said otherwise than --rules: alerts gained, lost, ..."
+)
 @reference_option
 @json_option
 @fail_on_option
@@ -33,15 +46,18 @@ def command(
     sources: tuple[str, ...],
     packs: tuple[str, ...],
     config: tuple[str, ...],
+    labels: dict[str, str],
     profile: str,
     explained: str | None,
+    other: str | None,
     reference_files: tuple[str, ...],
     as_json: bool,
     fail_on: str,
 ) -> None:
     """Evaluate the rules over SOURCE: a run directory, JSONL, JSON, CSV or a console log.
 
-    Exit 0 nothing critical, 1 a critical alert fired at any time, 2 bad usage, input or pack.
+    Exit 0 nothing critical, 1 a critical alert fired at any time, 2 bad usage, input or pack. With --diff: 0 no
+    difference, 1 some.
     """
     from rltriage.engine.feed import run_ids
     from rltriage.engine.reference import read_reference
@@ -50,6 +66,10 @@ def command(
     from rltriage.rules.loader import load_rules
 
     facts, references = parse_config(config), [read_reference(file) for file in reference_files]
+    if other is not None:
+        if explained:
+            raise click.UsageError("--explain and --diff do not go together; explain the rule with each pack in turn")
+        raise click.exceptions.Exit(_difference(sources, packs or ("triage",), other, profile, facts, references, as_json))
     pack = load_rules(*(packs or ("triage",)))
     if explained and explained not in {rule.id for rule in pack.rules}:
         raise click.UsageError(f"no rule '{explained}'; `rltriage rules list` shows them all")
@@ -65,12 +85,49 @@ def command(
             run_id=run_id,
             profile=profile,
             config=facts,
+            labels=labels,
             sinks=sinks,
             after_row=after_row,
             references=references,
         ):
             printer.summary(replayed)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
+
+
+def _difference(
+    sources: tuple[str, ...],
+    packs: tuple[str, ...],
+    other: str,
+    profile: str,
+    facts: dict[str, Any],
+    references: Sequence[Reference],
+    as_json: bool,
+) -> int:
+    """Replay the sources under both sets of rules and print what differs; 1 if anything does."""
+    from rltriage.cli.output import say
+    from rltriage.comparing import Firings, compare, counted
+    from rltriage.engine.feed import run_ids
+    from rltriage.engine.sources import open_source
+    from rltriage.exporters.jsonlines import dumps
+    from rltriage.replaying import replay
+    from rltriage.rules.loader import load_rules
+
+    sides = []
+    for pack in (load_rules(*packs), load_rules(other)):
+        firings = Firings()
+        for source, run_id in zip(sources, run_ids(sources), strict=True):
+            opened = open_source(find_run(source))
+            for _ in replay(
+                opened, pack, run_id=run_id, profile=profile, config=facts, sinks=[firings], references=references
+            ):
+                pass
+        sides.append(firings)
+    changes = compare(*sides)
+    for change in changes:
+        say(dumps(change.as_json()) if as_json else str(change))
+    if not as_json:
+        say(", ".join(f"{count} {kind}" for kind, count in counted(changes).items() if count) or "no difference")
+    return int(bool(changes))
 
 
 def find_run(source: str) -> str:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from rltriage import __version__
-from rltriage.cli.options import config_option, parse_config, rules_option
+from rltriage.cli.options import config_option, parse_config, reference_option, rules_option
 from rltriage.cli.outcome import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rltriage.engine.reference import Reference
     from rltriage.exporters.report.model import RunReport
 
 FORMATS = ("html", "md", "json")
@@ -35,6 +36,7 @@ _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".js
 @click.option(
     "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
 )
+@reference_option
 @click.option(
     "--fail-on",
     type=click.Choice(["info", "warning", "critical", "never"]),
@@ -49,6 +51,7 @@ def command(
     packs: tuple[str, ...],
     config: tuple[str, ...],
     profile: str,
+    reference_files: tuple[str, ...],
     fail_on: str,
 ) -> None:
     """Write a report of RUN: a run's id, its directory, or any log that `replay` reads.
@@ -56,10 +59,13 @@ def command(
     It says in a sentence what is wrong, draws the path from symptoms by the first test to the fault and each symptom's
     course, and lists invariants, alerts, what is known of the configuration, and what is not logged. One file, no network.
     """
+    from rltriage.engine.reference import read_reference
+
     chosen = chosen or _SUFFIXES.get(Path(output or "").suffix.lower(), "html")
     output = output or ("report.html" if chosen == "html" else "-")
     outcome = Outcome()
-    reports = _reports(sources, packs, config, profile, outcome)
+    references = [read_reference(file) for file in reference_files]
+    reports = _reports(sources, packs, config, profile, references, outcome)
     text = _render(chosen, reports)
     if output == "-":
         click.echo(text, nl=False)
@@ -74,7 +80,12 @@ def command(
 
 
 def _reports(
-    sources: tuple[str, ...], packs: tuple[str, ...], config: tuple[str, ...], profile: str, outcome: Outcome
+    sources: tuple[str, ...],
+    packs: tuple[str, ...],
+    config: tuple[str, ...],
+    profile: str,
+    references: Sequence[Reference],
+    outcome: Outcome,
 ) -> list[RunReport]:
     """Replay every source and collect what happened in each of its runs."""
     from rltriage.cli.replay import find_run
@@ -92,9 +103,17 @@ def _reports(
     with _busy("reading the rows"):
         for source, run_id in zip(opened, run_ids(paths), strict=True):
             collectors = Collectors()
-            for replayed in replay(source, pack, run_id=run_id, profile=profile, config=facts, sinks=(outcome, collectors)):
+            for replayed in replay(
+                source,
+                pack,
+                run_id=run_id,
+                profile=profile,
+                config=facts,
+                sinks=(outcome, collectors),
+                references=references,
+            ):
                 collector = collectors.of(replayed.watched.run)
-                reports.append(build(collector, pack, unmapped=replayed.intake.unmapped))
+                reports.append(build(collector, pack, unmapped=replayed.intake.unmapped, references=references))
     return reports
 
 

@@ -76,6 +76,7 @@ def list_rules(packs: tuple[str, ...], as_json: bool) -> None:
 @click.option("--rules", "packs", multiple=True, metavar="PACK", help=PACK_HELP)
 def explain(rule_id: str, packs: tuple[str, ...]) -> None:
     """What a rule sees, why its threshold is what it is, whom it suspects and which test decides."""
+    from rltriage.engine.ruletests import firing_example
     from rltriage.rules.explain import describe_rule
     from rltriage.rules.loader import load_rules
 
@@ -83,7 +84,7 @@ def explain(rule_id: str, packs: tuple[str, ...]) -> None:
     rule = next((rule for rule in pack.rules if rule.id == rule_id), None)
     if rule is None:
         raise click.UsageError(f"no rule '{rule_id}'.{_did_you_mean(rule_id, [rule.id for rule in pack.rules])}")
-    click.echo(describe_rule(rule, pack.catalogue))
+    click.echo(describe_rule(rule, pack.catalogue, firing_example(rule.id, pack)), nl=False)
 
 
 @command.command("schema")
@@ -96,14 +97,22 @@ def schema() -> None:
 
 @command.command("test")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--rules", "packs", multiple=True, metavar="PACK", help="The packs under test. Default: triage.")
+@click.option(
+    "--rules",
+    "packs",
+    multiple=True,
+    metavar="PACK",
+    help="The packs under test. Default: NAME.yaml beside NAME.tests.yaml, else triage.",
+)
 def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
     """Run YAML unit tests of rules. Without FILE: the tests of the shipped pack. Exit 0 all pass, 1 some fail."""
     from rltriage.engine.ruletests import run_rule_tests
     from rltriage.rules.loader import load_rules
 
-    pack = load_rules(*(packs or ("triage",)))
-    results = [result for path in files or _shipped_tests() for result in run_rule_tests(path, pack, pack.catalogue)]
+    results = []
+    for path in files or _shipped_tests():
+        pack = load_rules(*(packs or _tested_by(path)))
+        results += run_rule_tests(path, pack, pack.catalogue)
     failed = [result for result in results if not result.passed]
     for result in failed:
         click.echo(f"FAIL {result.name}\n{result.message}")
@@ -142,6 +151,12 @@ def compile_(packs: tuple[str, ...], target: str, basis: str, output: Path | Non
         write_atomically(tests, compiled.tests)
     for rule, why in compiled.left_out.items():
         click.echo(f"left out {rule}: {why}", err=True)
+
+
+def _tested_by(tests: Path) -> tuple[str, ...]:
+    """The pack that a file of tests lies beside: `mine.yaml` for `mine.tests.yaml`."""
+    beside = tests.with_name(tests.name.replace(".tests.", ".", 1))
+    return (str(beside),) if beside != tests and beside.is_file() else ("triage",)
 
 
 def _shipped_tests() -> list[Path]:

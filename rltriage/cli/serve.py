@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltriage.cli.options import config_option, parse_config, rules_option
+from rltriage.cli.options import config_option, label_option, parse_config, rules_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--profile", default="auto", show_default=True, help="The framework that writes the logs; auto goes by keys.")
 @rules_option
 @config_option
+@label_option
 def command(
     sources: tuple[str, ...],
     config_file: Path | None,
@@ -39,6 +40,7 @@ def command(
     profile: str,
     packs: tuple[str, ...],
     config: tuple[str, ...],
+    labels: dict[str, str],
 ) -> None:
     """Follow SOURCE (default: the folder runs) and show every run on a page that keeps itself up to date.
 
@@ -53,7 +55,7 @@ def command(
         settings = settings_of(config_file, Path(state))
         settings = replace(
             settings,
-            sources=(*settings.sources, *sources_of(sources, profile, parse_config(config))),
+            sources=(*settings.sources, *sources_of(sources, profile, parse_config(config), labels)),
             packs=packs or settings.packs,
             listen=listen or settings.listen,
         )

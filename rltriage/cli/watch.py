@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltriage.cli.options import config_option, json_option, parse_config, rules_option
+from rltriage.cli.options import config_option, json_option, label_option, parse_config, rules_option
 
 if TYPE_CHECKING:
     from typing import Any
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--profile", default="auto", show_default=True, help="The framework that writes the logs; auto goes by keys.")
 @rules_option
 @config_option
+@label_option
 @json_option
 def command(
     sources: tuple[str, ...],
@@ -37,6 +38,7 @@ def command(
     profile: str,
     packs: tuple[str, ...],
     config: tuple[str, ...],
+    labels: dict[str, str],
     as_json: bool,
 ) -> None:
     """Follow SOURCE: files, folders or globs of logs, http(s) endpoints with metrics. Stops at Ctrl-C or SIGTERM.
@@ -49,7 +51,7 @@ def command(
         settings = settings_of(config_file, Path(state))
         settings = replace(
             settings,
-            sources=(*settings.sources, *sources_of(sources, profile, parse_config(config))),
+            sources=(*settings.sources, *sources_of(sources, profile, parse_config(config), labels)),
             packs=packs or settings.packs,
             listen=listen or (settings.listen if config_file else "127.0.0.1:0"),
         )
@@ -63,15 +65,15 @@ def settings_of(config_file: Path | None, state: Path) -> Config:
     return load_config(config_file) if config_file else Config(state_dir=state)
 
 
-def sources_of(names: tuple[str, ...], profile: str, config: dict[str, Any]) -> list[SourceConfig]:
+def sources_of(names: tuple[str, ...], profile: str, config: dict[str, Any], labels: dict[str, str]) -> list[SourceConfig]:
     """What the command line names: addresses with metrics, and paths."""
     from rltriage.cli.replay import find_run
     from rltriage.rules.config import SourceConfig
 
     return [
-        SourceConfig("metrics", name, profile=profile, config=config)
+        SourceConfig("metrics", name, profile=profile, config=config, labels=labels)
         if name.startswith(("http://", "https://"))
-        else SourceConfig("path", str(Path(find_run(name)).absolute()), profile=profile, config=config)
+        else SourceConfig("path", str(Path(find_run(name)).absolute()), profile=profile, config=config, labels=labels)
         for name in names
     ]
 

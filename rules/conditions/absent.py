@@ -26,6 +26,11 @@ class Presence(Baseline):
         if self.view.row_index() < SETTLING:
             self.early += 1
 
+    @property
+    def done(self) -> bool:
+        """The first rows are past."""
+        return self.view.row_index() >= SETTLING
+
 
 @dataclass(frozen=True, slots=True)
 class Absent(Kind):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
@@ -16,7 +16,7 @@ SAME = 1e-6
 class Share:
     """The running share over enough groups: as logged, else the exact lower bound zero_adv_frac - pass_rate."""
 
-    __slots__ = ("binary", "groups", "needed", "needed_rows", "readers", "row", "rows", "total", "view")
+    __slots__ = ("binary", "group_size", "mean", "needed", "needed_rows", "readers", "row", "rows", "view")
 
     def __init__(self, view: View, groups: int, rows: int) -> None:
         self.view = view
@@ -24,9 +24,9 @@ class Share:
         self.needed_rows = rows
         names = ("all_fail_frac", "zero_adv_frac", "pass_rate", "reward", "n_groups", "n_episodes")
         self.readers = {name: (view.last(name), view.fresh(name)) for name in names}
+        self.group_size = view.fact("group_size")
         self.rows: deque[tuple[float, float]] = deque()
-        self.groups = 0.0
-        self.total = 0.0
+        self.mean: float | None = None
         self.binary = 0
         self.row = -1
 
@@ -46,6 +46,12 @@ class Share:
         self.rows.append((share, self._size()))
         while len(self.rows) > 1 and sum(size for _, size in self.rows) - self.rows[0][1] >= self.needed:
             self.rows.popleft()
+        self.mean = self._mean()
+
+    def forget(self) -> None:
+        """The run went back."""
+        self.rows.clear()
+        self.mean = None
 
     def _share(self) -> float | None:
         logged = self.read("all_fail_frac")
@@ -64,12 +70,12 @@ class Share:
         groups = self.read("n_groups")
         if groups is not None and groups > 0:
             return groups
-        episodes, size = self.read("n_episodes"), self.view.fact("group_size")()
+        episodes, size = self.read("n_episodes"), self.group_size()
         if episodes is not None and size:
             return max(1.0, episodes / size)
         return self.needed / self.needed_rows
 
-    def mean(self) -> float | None:
+    def _mean(self) -> float | None:
         """The share over the kept rows; None below the needed number of groups."""
         groups = sum(size for _, size in self.rows)
         if groups < self.needed - 1e-9:
@@ -102,23 +108,29 @@ class AllFail(Kind):
         """The share itself or what bounds it."""
         return ("all_fail_frac", "zero_adv_frac", "pass_rate", "reward", "n_groups", "n_episodes")
 
+    @property
+    def cost(self) -> int:
+        """It adds up rows."""
+        return 3
+
     def bind(self, view: View) -> Check:
         """Compile; the average is kept per row."""
         share = self._share(view)
-        view.each_row(frozenset(), share.update, share.rows.clear)
+        view.each_row(frozenset(), share.update, share.forget)
         limit = self.at_least
 
         def check() -> bool | None:
-            mean = share.mean()
+            mean = share.mean
             return None if mean is None else mean >= limit
 
         return check
 
     def _share(self, view: View) -> Share:
-        return view.state(self, lambda: Share(view, self.groups, self.rows))
+        shared = replace(self, at_least=0.0)  # one average for every limit
+        return view.state(shared, lambda: Share(view, self.groups, self.rows))
 
     def explain(self, view: View) -> Verdict:
         """The numbers that the check compares."""
-        mean = self._share(view).mean()
+        mean = self._share(view).mean
         values = {} if mean is None else {"all_fail_share": mean}
         return Verdict(view.check(self)(), values, f"all-fail share {text(mean)} (needs {self.at_least:g})")

@@ -27,6 +27,11 @@ class Band(Kind):
         """The judged metric."""
         return frozenset((self.metric,))
 
+    @property
+    def cost(self) -> int:
+        """One look-up."""
+        return 1
+
     def bind(self, view: View) -> Check:
         """Compile the look-up in the reference."""
         last, bounds, side = view.last(self.metric), view.bounds(self.metric), self.side

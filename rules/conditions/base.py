@@ -79,6 +79,10 @@ S = TypeVar("S")
 class View(Protocol):
     """The run's history as conditions see it. All readers answer for the row that is being evaluated."""
 
+    @property
+    def eager(self) -> bool:
+        """Whether parts of a condition that may never be asked are to be bound as well, so that what they read is kept."""
+
     def last(self, metric: str) -> Reader:
         """The newest observation, or None before the first."""
 
@@ -98,6 +102,15 @@ class View(Protocol):
         """A `WindowStat` of the last `size` observations before the newest `skip`.
 
         None below `minimum` observations (default: `size`).
+        """
+
+    def passes(
+        self, metric: str, window: tuple[int, str, int | None], word: str, limit: float | Reader, absolute: bool = False
+    ) -> Check:
+        """Whether a window (size, `WindowStat`, minimum) is `above`, `at_least`, `below` or `at_most` a limit.
+
+        What `window` and a comparison give, with |statistic| for `absolute`, without the statistic where the newest
+        observation alone tells.
         """
 
     def start(self, metric: str, baseline: int = 5, minimum: int | None = None) -> Reader:
@@ -215,6 +228,10 @@ class Condition(Protocol):
     def timed(self) -> bool:
         """Whether the passing of time alone can make it hold."""
 
+    @property
+    def cost(self) -> int:
+        """Roughly how dear a check is: 0 a position or flag, 1 plain values, 2 a window, 3 and more what sorts many."""
+
     def settled(self, view: View) -> bool:
         """Whether it can never hold again in this segment."""
 
@@ -243,6 +260,11 @@ class Kind:
     def timed(self) -> bool:
         """Time alone changes nothing."""
         return False
+
+    @property
+    def cost(self) -> int:
+        """A window's."""
+        return 2
 
     def settled(self, view: View) -> bool:
         """Every later row may change the verdict."""

@@ -45,10 +45,9 @@ class Departure(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile the comparison with the start."""
-        count, enough = view.count(self.metric), self.baseline + self.window
-        return left_start(
-            self._start(view), self._now(view), count, enough, self.direction, self.factor, self.by, self.reach, view
-        )
+        start, count, enough = self._start(view), view.count(self.metric), self.baseline + self.window
+        fixed = Fixed(start, count, enough, self.direction, self.factor, self.by, self.reach)
+        return left_start(view, self.metric, (self.window, self.stat, None), fixed, self.abs)
 
     def _start(self, view: View) -> Reader:
         return Term(metric=self.metric, stat="start", baseline=self.baseline, abs=self.abs).bind(view)
@@ -67,29 +66,23 @@ class Departure(Kind):
 
 
 def left_start(
-    start: Reader,
-    now: Reader,
-    count: Callable[[], int],
-    enough: int,
-    direction: str,
-    factor: float | None,
-    by: Term | None,
-    reach: Term | None,
-    view: View,
+    view: View, metric: str, window: tuple[int, WindowStat, int | None], fixed: Fixed, absolute: bool = False
 ) -> Check:
     """The comparison of now with start, shared by departure and divergence."""
-    sign = 1.0 if direction == "up" else -1.0
-    fixed = Fixed(start, count, enough, sign, factor, by, reach)
+    sign, by, reach = fixed.sign, fixed.by, fixed.reach
+    if (by is None or by.constant is not None) and (reach is None or reach.constant is not None):
+        return view.passes(metric, window, "at_least" if sign > 0 else "at_most", fixed.limit, absolute)
+    size, stat, minimum = window
+    now = Term(metric=metric, window=Window(size, stat, minimum), abs=absolute).bind(view)
+    start, limit = fixed.start, fixed.limit
     amount = by.bind(view) if by is not None and by.constant is None else None
     level = reach.bind(view) if reach is not None and reach.constant is None else None
-    if amount is None and level is None:
-        return _plain(now, fixed, sign)
 
     def check() -> bool | None:
-        first, current, least = start(), now(), fixed.level()
+        first, current, least = start(), now(), limit()
         if first is None or current is None or least is None:
             return None
-        if sign * current < least:
+        if sign * current < sign * least:
             return False
         if amount is not None:
             change = amount()
@@ -99,21 +92,8 @@ def left_start(
                 return False
         if level is None:
             return True
-        limit = level()
-        return None if limit is None else sign * current >= sign * limit
-
-    return check
-
-
-def _plain(now: Reader, fixed: Fixed, sign: float) -> Check:
-    """All limits are numbers, as in most rules: one comparison with the strictest."""
-
-    def check(now: Reader = now, fixed: Fixed = fixed, sign: float = sign) -> bool | None:
-        least = fixed.known
-        if least is None:
-            least = fixed.level()
-        current = now()
-        return None if current is None or least is None else sign * current >= least
+        bound = level()
+        return None if bound is None else sign * current >= sign * bound
 
     return check
 
@@ -128,28 +108,29 @@ class Fixed:
         start: Reader,
         count: Callable[[], int],
         enough: int,
-        sign: float,
+        direction: str,
         factor: float | None,
         by: Term | None,
         reach: Term | None,
     ) -> None:
         self.start, self.count, self.enough = start, count, enough
-        self.sign, self.factor = sign, factor
-        self.by = None if by is None else by.constant
-        self.reach = None if reach is None else reach.constant
+        self.sign = 1.0 if direction == "up" else -1.0
+        self.factor, self.by, self.reach = factor, by, reach
         self.known: float | None = None
 
-    def level(self) -> float | None:
-        """In the direction of the departure (times the sign); None before baseline + window observations."""
+    def limit(self) -> float | None:
+        """The level to reach in the direction of the departure; None before baseline + window observations."""
         if self.known is None:
             first = self.start()
             if first is None or self.count() < self.enough:
                 return None
+            by = None if self.by is None else self.by.constant
+            reach = None if self.reach is None else self.reach.constant
             levels = [-inf]
             levels += [] if self.factor is None else [self.sign * self.factor * first]
-            levels += [] if self.by is None else [self.sign * first + self.by]
-            levels += [] if self.reach is None else [self.sign * self.reach]
-            self.known = max(levels)
+            levels += [] if by is None else [self.sign * first + by]
+            levels += [] if reach is None else [self.sign * reach]
+            self.known = self.sign * max(levels)
         return self.known
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from rltriage.rules.conditions.base import Check, Kind, Verdict, View, known, text
-from rltriage.rules.conditions.departure import left_start, limits
+from rltriage.rules.conditions.departure import Fixed, left_start, limits
 from rltriage.rules.conditions.terms import Term, WindowStat
 
 
@@ -47,9 +47,9 @@ class Divergence(Kind):
     def bind(self, view: View) -> Check:
         """Compile over the derived series, which the history keeps like a metric."""
         name = view.derived(self.left, self.right, self.mode)
-        start, now = view.start(name, self.baseline), view.window(name, self.window, self.stat)
-        count, enough = view.count(name), self.baseline + self.window
-        return left_start(start, now, count, enough, self.direction, self.factor, self.by, self.reach, view)
+        start, count, enough = view.start(name, self.baseline), view.count(name), self.baseline + self.window
+        fixed = Fixed(start, count, enough, self.direction, self.factor, self.by, self.reach)
+        return left_start(view, name, (self.window, self.stat, None), fixed)
 
     def explain(self, view: View) -> Verdict:
         """The numbers that the check compares."""

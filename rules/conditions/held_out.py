@@ -46,6 +46,8 @@ class Interval:
 
     def update(self) -> None:
         """Take one row, maybe in two records: the first evaluation fixes the base, every later one the gains."""
+        if not self.fresh() and (self.origin is None or len(self.base) >= self.rows):
+            return
         value, level = self.held(), self.now()
         row, trained = self.index(), self.training() and self.index() != self.taken
         if self.origin is None:

@@ -54,9 +54,14 @@ class All(Compound):
         """The conditions combined."""
         return self.of
 
+    @property
+    def cost(self) -> int:
+        """That of the part that is asked first."""
+        return min(part.cost for part in self.of)
+
     def bind(self, view: View) -> Check:
-        """Compile the parts; the cheap ones are asked first, which changes no verdict."""
-        return _every(tuple(view.check(part) for part in sorted(self.of, key=_cost)))
+        """Compile the cheapest part; the order in which parts are asked changes no verdict."""
+        return _Every(view, self.of).check
 
     def settled(self, view: View) -> bool:
         """One part can never hold again."""
@@ -83,6 +88,11 @@ class Any(Compound):
     def parts(self) -> tuple[Condition, ...]:
         """The conditions combined."""
         return self.of
+
+    @property
+    def cost(self) -> int:
+        """Mostly no part holds, so that all are asked."""
+        return sum(part.cost for part in self.of)
 
     def bind(self, view: View) -> Check:
         """Compile the parts in their order."""
@@ -128,41 +138,44 @@ class Not(Compound):
         return Verdict(view.check(self)(), verdict.values, f"not ({verdict.reason})")
 
 
-def _cost(condition: Condition) -> int:
-    """Roughly how dear a check is: positions, plain values, windows and compounds, noise."""
-    if not condition.metrics() or condition.kind == "trivial":
-        return 0
-    if condition.kind == "threshold":
-        return 3 if getattr(condition, "stat", "") in ("gain_z", "noise") else 1
-    return 4 if condition.kind in ("trend", "race") else 2
+class _Every:
+    """Asks first the part that last was false, at the start the cheapest: most combinations do not hold for long.
 
+    The others are compiled when they are first asked, which in most runs is never.
+    """
 
-def _every(checks: tuple[Check, ...]) -> Check:
-    if len(checks) == 2:
-        return _both(*checks)
+    __slots__ = ("first", "of", "others", "view")
 
-    def every(checks: tuple[Check, ...] = checks) -> bool | None:
-        verdict: bool | None = True
-        for check in checks:
+    def __init__(self, view: View, of: tuple[Condition, ...]) -> None:
+        self.view, self.of = view, of
+        self.first = view.check(min(of, key=_cost))
+        self.others: list[Check] | None = None
+        if view.eager:
+            self._bind()
+
+    def check(self) -> bool | None:
+        """False as soon as one part is, unknown if one is."""
+        verdict = self.first()
+        if verdict is False:
+            return False
+        others = self._bind() if self.others is None else self.others
+        for index, check in enumerate(others):
             holds = check()
             if holds is False:
+                others[index], self.first = self.first, check
                 return False
             if holds is None:
                 verdict = None
         return verdict
 
-    return every
+    def _bind(self) -> list[Check]:
+        """The other parts, the cheap ones first."""
+        self.others = [self.view.check(part) for part in sorted(self.of, key=_cost)[1:]]
+        return self.others
 
 
-def _both(one: Check, other: Check) -> Check:
-    def both(one: Check = one, other: Check = other) -> bool | None:
-        first = one()
-        if first is False:
-            return False
-        second = other()
-        return first if second else second
-
-    return both
+def _cost(condition: Condition) -> int:
+    return condition.cost
 
 
 def _some(checks: tuple[Check, ...]) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -14,11 +15,15 @@ MEDIAN_EFFICIENCY = 1.2533
 
 def noise(values: Sequence[float]) -> float:
     """1.4826 * median |x_i - x_(i-1)| / sqrt(2); from the non-zero differences when most are zero. 0 below 2 values."""
-    steps = sorted([abs(new - old) for old, new in pairwise(values)])
+    return scale_of(sorted([abs(new - old) for old, new in pairwise(values)]))
+
+
+def scale_of(steps: Sequence[float]) -> float:
+    """The noise of sorted differences."""
     if not steps:
         return 0.0
     if steps[len(steps) // 2] == 0.0:
-        steps = [step for step in steps if step > 0.0]
+        steps = steps[bisect_right(steps, 0.0) :]
         if not steps:
             return 0.0
     return NORMAL * sorted_median(steps)

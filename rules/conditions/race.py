@@ -40,25 +40,29 @@ class Race(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile; the cheap half first."""
-        start, now = view.start(self.falling, self.baseline), view.window(self.falling, self.window, "median")
-        count, enough = view.count(self.falling), self.baseline + self.window
-        gain, level = view.gain_z(self.rising, self.baseline, self.window), view.window(self.rising, self.window, "median")
+        start, count = view.start(self.falling, self.baseline), view.count(self.falling)
+        enough = self.baseline + self.window
+        gain, now = view.gain_z(self.rising, self.baseline, self.window), view.window(self.rising, self.window, "median")
         spread = view.track(self.rising, ("spread",), Spread)
         top = None if self.ceiling is None else self.ceiling.bind(view)
         kept, limit, below = 1.0 - self.drop, self.gain_z, 1.0 - self.near
 
+        def level() -> float | None:
+            first = start()
+            return None if first is None or first <= 0 or count() < enough else kept * first
+
+        fallen = view.passes(self.falling, (self.window, "median", None), "at_most", level)
+
         def check() -> bool | None:
-            first, current = start(), now()
-            if first is None or current is None or first <= 0 or count() < enough:
-                return None
-            if current > kept * first:
-                return False
+            holds = fallen()
+            if not holds:
+                return holds
             z = gain()
             if z is None or not spread.varied:
                 return None
             if z >= limit:
                 return False
-            ceiling, reached = (None if top is None else top()), level()
+            ceiling, reached = (None if top is None else top()), now()
             return ceiling is None or reached is None or reached < ceiling - (1.0 - below) * abs(ceiling)
 
         return check

@@ -70,6 +70,11 @@ class Repeated(Compound):
         """The condition counted."""
         return (self.when,)
 
+    @property
+    def cost(self) -> int:
+        """A count of bits: the condition itself is judged at every observation anyway."""
+        return 1
+
     def bind(self, view: View) -> Check:
         """Compile; the history runs the update at every observation, also where a combination would not ask."""
         tally = self._tally(view)

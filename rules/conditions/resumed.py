@@ -26,6 +26,11 @@ class Resumed(Kind):
         """None: it reads only the steps."""
         return frozenset()
 
+    @property
+    def cost(self) -> int:
+        """One comparison."""
+        return 0
+
     def bind(self, view: View) -> Check:
         """Compile the comparison of the rows since the resume."""
         since, rows = view.since_resume, self.rows

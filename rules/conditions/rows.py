@@ -30,6 +30,11 @@ class Rows(Kind):
         """None: it reads only the position of the row."""
         return frozenset()
 
+    @property
+    def cost(self) -> int:
+        """Two comparisons."""
+        return 0
+
     def bind(self, view: View) -> Check:
         """Compile the comparison of the row's index and step."""
         first, last, max_step = self.first, self.last, self.max_step

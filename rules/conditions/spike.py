@@ -88,6 +88,11 @@ class Spike(Kind):
         """The judged metric."""
         return frozenset((self.metric,))
 
+    @property
+    def cost(self) -> int:
+        """Mostly one comparison with the floor."""
+        return 1
+
     def bind(self, view: View) -> Check:
         """Compile; the deviation is computed only for values beyond the factor."""
         around, floor, factor, mads, minimum = self._around(view), self.floor, self.factor, self.mads, self.min

@@ -90,6 +90,16 @@ class Term:
         return own | self.plus.metrics() if self.plus is not None else own
 
     @property
+    def cost(self) -> int:
+        """As a condition's: nothing for a number, much for what needs the noise."""
+        own = 0 if self.value is not None else 4 if self.stat in ("gain_z", "noise") else 2 if self._windowed else 1
+        return own if self.plus is None else own + self.plus.cost
+
+    @property
+    def _windowed(self) -> bool:
+        return self.stat == "now" or (self.window is not None and self.window.last > 1)
+
+    @property
     def constant(self) -> float | None:
         """The value of a plain number, None for everything that can change."""
         return None if self.value is None or self.plus is not None or self.abs else self.value * self.times

@@ -75,10 +75,29 @@ class Threshold(Kind):
         """The judged metric and those of the limit."""
         return self.left.metrics() | self.limit[1].metrics()
 
+    @property
+    def cost(self) -> int:
+        """That of both sides."""
+        return self.left.cost + self.limit[1].cost
+
     def bind(self, view: View) -> Check:
         """Compile the comparison; a plain number becomes a constant."""
         name, limit = self.limit
-        return _compare(name, self.left.bind(view), limit.bind(view), self.tolerance, limit.constant)
+        window, constant = self._plain_window(), limit.constant
+        if window is not None and name in LIMITS[:4]:
+            return view.passes(self.metric, window, name, limit.bind(view) if constant is None else constant, self.abs)
+        check = _compare(name, self.left.bind(view), limit.bind(view), self.tolerance, constant)
+        if window is not None and name == "equals" and window[1] == "max" and not (self.tolerance or self.abs):
+            bound = limit.bind(view) if constant is None else constant
+            return _both(view.passes(self.metric, window, "at_most", bound), check)
+        return check
+
+    def _plain_window(self) -> tuple[int, str, int | None] | None:
+        """(size, stat, minimum) where the left side is the statistic of a window of several, and nothing else."""
+        window = self.window if self.stat != "now" else Window(self.recent, "median", self.min)
+        if window is None or window.skip or window.last == 1 or self.max_age is not None:
+            return None
+        return (window.last, window.stat, window.min) if self.times == 1.0 and self.plus is None else None
 
     def explain(self, view: View) -> Verdict:
         """The numbers that the check compares."""
@@ -100,6 +119,16 @@ def _compare(name: str, read: Reader, other: Reader, tolerance: float, constant:
     if name in ("equals", "differs"):
         return _near(read, other, tolerance, name == "equals")
     return _general(name, read, other) if constant is None else _constant(name, read, constant)
+
+
+def _both(one: Check, other: Check) -> Check:
+    """The second where the first, which is cheaper and true whenever the second is, holds."""
+
+    def both(one: Check = one, other: Check = other) -> bool | None:
+        holds = one()
+        return other() if holds else holds
+
+    return both
 
 
 def _constant(name: str, read: Reader, limit: float) -> Check:

@@ -35,6 +35,11 @@ class Trade(Kind):
         """The components."""
         return self.components
 
+    @property
+    def cost(self) -> int:
+        """Gains of the total and of every component."""
+        return 4
+
     def bind(self, view: View) -> Check:
         """Compile over the components seen so far."""
         parts, total = self._parts(view), view.gain_z(self.total)
@@ -47,8 +52,9 @@ class Trade(Kind):
             return start > 0 and now <= fallen * start and gain <= -z
 
         def check() -> bool | None:
-            found, gain = parts.current(), total()
-            if len(found) < 2 or gain is None:
+            found = parts.current()
+            gain = total() if len(found) >= 2 else None
+            if gain is None:
                 return None
             if gain <= -z:
                 return False

@@ -23,6 +23,7 @@ class Course(Observer):
         "first_half",
         "from_start",
         "highest",
+        "kept",
         "lowest",
         "size",
         "step",
@@ -35,6 +36,7 @@ class Course(Observer):
         self.size = size
         self.window_steps = window_steps
         self.from_start = from_start
+        self.kept = max(size, NOISE_SIZE) if from_start else size
         self.step = step
         self.values = array("d")
         self.steps = array("q")
@@ -50,12 +52,11 @@ class Course(Observer):
         self.count += 1
         self.cached = None
         self.values.append(value)
-        kept = self._kept()
-        if len(self.values) > kept:
+        if len(self.values) > self.kept:
             del self.values[0]
         if self.window_steps is not None:
             self.steps.append(self.step())
-            if len(self.steps) > kept:
+            if len(self.steps) > self.kept:
                 del self.steps[0]
             while self.steps[0] <= self.steps[-1] - self.window_steps:
                 del self.steps[0], self.values[0]
@@ -69,7 +70,7 @@ class Course(Observer):
     @property
     def reach(self) -> int:
         """The values that a new one would be compared with."""
-        return self._kept()
+        return self.kept
 
     def rewind(self, values: Sequence[float], step: int) -> None:
         """Drop what the run went back over; the first half and the extremes since are kept."""
@@ -79,9 +80,6 @@ class Course(Observer):
             while self.steps and self.steps[-1] >= step:
                 del self.steps[-1]
             self.values = self.values[len(self.values) - len(self.steps) :]
-
-    def _kept(self) -> int:
-        return max(self.size, NOISE_SIZE) if self.from_start else self.size
 
     def halves(self) -> tuple[float, float] | None:
         """The medians of both halves; None while the window is not full (or, in steps, holds fewer than 4)."""
@@ -95,6 +93,13 @@ class Course(Observer):
             first = median(self.values[-size : -size + half]) if self.begun is None else self.begun
             self.cached = (first, median(self.values[-half:]))
         return self.cached
+
+    def came_back(self, sign: float, start_min: float) -> bool:
+        """Whether a later value was back beyond the first half's median, which no newer one undoes."""
+        first = self.begun
+        if first is None or self.count < self.size or abs(first) < start_min:
+            return False
+        return self.highest > first if sign < 0 else self.lowest < first
 
     def z(self) -> float:
         """The difference of the halves, which the caller has seen, in standard errors."""
@@ -152,6 +157,11 @@ class Trend(Kind):
         """The judged metric."""
         return frozenset((self.metric,))
 
+    @property
+    def cost(self) -> int:
+        """Two medians."""
+        return 3
+
     def bind(self, view: View) -> Check:
         """Compile; the halves are computed once per observation and shared."""
         course = self._course(view)
@@ -160,6 +170,8 @@ class Trend(Kind):
         sign = -1.0 if direction == "down" else 1.0
 
         def check() -> bool | None:
+            if monotone and course.came_back(sign, start_min):
+                return False
             halves = course.halves()
             if halves is None:
                 return None
@@ -169,8 +181,6 @@ class Trend(Kind):
             if direction == "flat":
                 return abs(course.z()) < flat
             if sign * second < sign * first or (ratio is not None and sign * second < sign * ratio * first):
-                return False
-            if monotone and (course.highest > first if sign < 0 else course.lowest < first):
                 return False
             return sign * course.z() >= limit
 

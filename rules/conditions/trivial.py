@@ -71,6 +71,11 @@ class Trivial(Kind):
         """The judged metric; grad_norm and lr are read by the history."""
         return frozenset((self.metric,))
 
+    @property
+    def cost(self) -> int:
+        """One flag."""
+        return 0
+
     def bind(self, view: View) -> Check:
         """Compile to a counter that is false for good once another value was seen."""
         minimum = self.min

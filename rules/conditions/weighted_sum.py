@@ -60,8 +60,8 @@ class WeightedSum(Kind):
 
         def expected() -> float | None:
             found = parts.current()
-            factors = _weights(weights(), found)
-            if not found or factors is None:
+            factors = _weights(weights(), found) if found else None
+            if factors is None:
                 return None
             result = 0.0
             for part, weight in zip(found, factors, strict=True):

@@ -331,6 +331,18 @@ def test_reload_keeps_unchanged_rules_and_restarts_changed_ones(watch, rule, row
     assert short(rows(monitor, x=[3.0, 3.0, 3.0], start=4)) == [("new", "firing", 5)]
 
 
+@pytest.mark.parametrize(
+    "change", [{"suspects": {"sign_flip": 1.0}}, {"labels": {"team": "b"}}, {"first_test": "x"}, {"group": "liveness"}]
+)
+def test_a_rule_that_is_called_otherwise_is_another(watch, rule, rows, change) -> None:
+    """What identifies an alert to its receivers cannot change while it is open: the old one closes, a new one fires."""
+    monitor = watch(rule("a"))
+    rows(monitor, x=[1.0])
+    report = monitor.reload(RulePack("p", (replace(monitor.pack.rules[0], **change),)))
+    assert short(report.alerts) == [("a", "superseded", 0)]
+    assert short(rows(monitor, x=[1.0], start=1)) == [("a", "firing", 1)]
+
+
 def test_explain_gives_reason_and_numbers(watch, rule, rows) -> None:
     """At any row, for any rule; an unknown id is an error."""
     monitor = watch(rule(unless=Threshold(metric="veto", above=number(0.5))))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rltriage.engine.ruletests import run_rule_tests
+from rltriage.engine.ruletests import firing_example, run_rule_tests
 from rltriage.rules.catalogue import load_catalogue
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.loader import load_rules
@@ -52,6 +52,24 @@ def test_a_failure_shows_what_was_expected_beside_what_happened(run):
     assert not result.passed
     assert "expected:  rule gap, state firing, step 2" in result.message
     assert "happened:  rule gap, state firing, step 1, severity critical, fault mask_shift" in result.message
+
+
+def test_a_failure_says_why_a_rule_did_nothing(run):
+    """Where nothing happened, the numbers that were compared last, or the metric that is missing, tell why."""
+    quiet, absent = run(
+        '  - {name: a, rule: gap, series: {logp_gap: "0 0.05"}, expect: [{step: 1}]}\n'
+        '  - {name: b, rule: gap, series: {reward: "0 0.05"}, expect: [{step: 1}]}'
+    )
+    assert "happened:  rule gap did nothing; at the last row: logp_gap" in quiet.message and "0.05" in quiet.message
+    assert "logp_gap" in absent.message.splitlines()[1]
+
+
+def test_an_example_that_fires_comes_from_the_tests_beside_the_pack(run, tmp_path):
+    """The first test that expects the rule to fire, with what the rule says then; a rule without one has no example."""
+    run('  - {name: "a gap", rule: gap, series: {logp_gap: "0 0.2"}, expect: [{step: 1}]}')
+    pack = load_rules(tmp_path / "mine.yaml")
+    assert firing_example("gap", pack) == "a gap:\n  logp_gap: 0 0.2\n  -> critical at step 1: gap 0.2"
+    assert firing_example("low", pack) == ""
 
 
 def test_a_rule_that_has_to_be_silent_and_fires_fails(run):

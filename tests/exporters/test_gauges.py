@@ -333,3 +333,11 @@ def test_a_scrape_never_mixes_two_steps(gauges):
         scrapes += 1
     thread.join()
     assert value(gauges, "rltriage_training_step") == 2999
+
+
+def test_a_rules_labels_are_on_its_alert_alone(gauges, alert):
+    """Routing labels of a rule join its series and win over a label of the run; ours are never replaced."""
+    alert = replace(alert, labels={"project": "rules", "severity": "page"})
+    gauges.publish(Run(alert.run, {"project": "gym"}), Row(1, {"reward": 0.5}), StepReport(1, (alert,)))
+    assert value(gauges, "rltriage_alert_firing", project="rules", label_severity="page", severity=alert.severity) == 1
+    assert value(gauges, "rltriage_reward_mean", project="gym") == 0.5

@@ -368,3 +368,44 @@ def test_the_front_door_loads_no_training_framework() -> None:
     code = "import rltriage; rltriage.watch; rltriage.trl_callback; import sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"torch", "transformers", "rich", "apscheduler", "prometheus_client"}.isdisjoint(loaded)
+
+
+RELOADED = """\
+version: 1
+rules:
+  - {id: stays, summary: "{reward}", group: outcome, severity: info, when: {threshold: {metric: reward, above: 0}},
+     suspects: {}, first_test: run_invariants}
+  - {id: high, summary: "{reward}", group: outcome, severity: warning, when: {threshold: {metric: reward, above: LIMIT}},
+     suspects: {}, first_test: run_invariants}
+"""
+
+
+def test_a_changed_rule_file_is_taken_and_a_wrong_one_is_not(
+    opened: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A mistake keeps the old rules and is logged; a change supersedes alerts of changed rules alone."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RELOADED.replace("LIMIT", "0.9"))
+    alerts: list[rltriage.Alert] = []
+    run = opened(rules=rules, on_alert=alerts.append, quiet=True, profile="generic")
+
+    def told() -> list[tuple[str, str]]:
+        seen = [(alert.rule, alert.state) for alert in alerts]
+        alerts.clear()
+        return seen
+
+    run.log(1, {"reward": 0.5})
+    assert told() == [("stays", "firing")]
+    rules.write_text(RELOADED.replace("above: LIMIT", "abvoe: 1"))
+    run._read_rules()
+    run.log(2, {"reward": 0.5})
+    assert told() == [] and "did you mean `above`" in caplog.text and run.errors == 1
+    rules.write_text(RELOADED.replace("LIMIT", "0.3  "))
+    run._read_rules()
+    run.log(3, {"reward": 0.5})
+    assert told() == [("high", "firing")]
+    rules.write_text(RELOADED.replace("LIMIT", "0.35 "))
+    run._read_rules()
+    run.log(4, {"reward": 0.3})
+    assert told() == [("high", "superseded")]
+    assert run.errors == 1

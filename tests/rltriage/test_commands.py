@@ -80,6 +80,47 @@ def test_replay_explain_prints_a_verdict_per_step(rltriage, live_reference: Path
     assert "holds" in lines[-1]
 
 
+LEVELS = """\
+version: 1
+rules:
+  - {id: high, summary: "{reward}", group: outcome, severity: warning, when: {threshold: {metric: reward, above: HIGH}},
+     suspects: {}, first_test: run_invariants}
+  - {id: low, summary: "{reward}", group: outcome, severity: warning, when: {threshold: {metric: reward, below: LOW}},
+     suspects: {}, first_test: run_invariants}
+  - {id: same, summary: "{reward}", group: outcome, severity: info, when: {threshold: {metric: reward, above: 0.1}},
+     suspects: {}, first_test: run_invariants}
+"""
+
+
+def test_diff_shows_what_a_changed_threshold_changes(rltriage, tmp_path: Path) -> None:
+    """Alerts gained, lost, earlier and later, per run and rule, as text and as JSON; what stays is not mentioned."""
+    log = _rows(tmp_path, [{"step": step, "reward": 0.1 * step} for step in range(10)])
+    for name, high, low in (("a", "0.45", "-1"), ("b", "0.75", "0.15"), ("c", "0.45", "-1")):
+        (tmp_path / f"{name}.yaml").write_text(LEVELS.replace("HIGH", high).replace("LOW", low))
+    ran = rltriage("replay", log, "--rules", tmp_path / "a.yaml", "--diff", tmp_path / "b.yaml")
+    assert ran.out.splitlines() == [
+        "later     run  high: warning at step 5 -> warning at step 8",
+        "gained    run  low: silent -> warning at step 0",
+        "1 gained, 1 later",
+    ]
+    assert ran.code == 1
+    ran = rltriage("replay", log, "--json", "--rules", tmp_path / "b.yaml", "--diff", tmp_path / "a.yaml")
+    found = [json.loads(line) for line in ran.out.splitlines()]
+    assert [(each["rule"], each["change"], each["step_before"], each["step_after"]) for each in found] == [
+        ("high", "earlier", 8, 5),
+        ("low", "lost", 0, None),
+    ]
+    same = rltriage("replay", log, "--rules", tmp_path / "a.yaml", "--diff", tmp_path / "c.yaml")
+    assert (same.code, same.out) == (0, "no difference\n")
+
+
+def test_labels_are_name_and_value(rltriage, live_reference: Path) -> None:
+    """A label without a value is a usage error that says how to write it."""
+    assert rltriage("replay", "--label", "team=core", live_reference).code == 0
+    ran = rltriage("replay", "--label", "team", live_reference)
+    assert ran.code == 2 and "--label team=core" in ran.err
+
+
 def test_broken_pipe_is_no_error(live_reference: Path) -> None:
     """`rltriage replay ... | head -1` ends quietly."""
     command = f"{sys.executable} -m rltriage replay --json {live_reference} | head -c 1"

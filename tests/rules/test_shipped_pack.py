@@ -10,7 +10,7 @@ import pytest
 
 from rltriage.rules import check_rules, describe_rule, load_catalogue, load_rules
 from rltriage.rules.errors import RulePackError
-from rltriage.rules.loader import SHIPPED, dump_pack, rule_hash
+from rltriage.rules.loader import SHIPPED, dump_pack
 from rltriage.rules.model import RulePack
 from rltriage.rules.yamlmarks import read
 
@@ -29,7 +29,6 @@ def test_the_shipped_pack_survives_a_round_trip(triage: RulePack, folder) -> Non
     """Every kind and operand that it uses is written back as it was read."""
     again = load_rules(folder.write(json.dumps(dump_pack(triage))))
     assert again.rules == triage.rules
-    assert len({rule_hash(rule) for rule in triage.rules}) == len(triage.rules)
 
 
 def test_every_shipped_rule_can_be_explained(triage: RulePack) -> None:

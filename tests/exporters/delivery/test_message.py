@@ -35,7 +35,7 @@ def test_empty_labels_are_left_out(make_alert):
 
 
 def test_a_runs_labels_cannot_replace_ours_and_are_bounded(make_alert):
-    """A label called severity, a name that Prometheus refuses and a long value do no harm."""
+    """A label called severity is kept under another name, as in the gauges; odd names and long values do no harm."""
     given = {
         "severity": "info",
         "alertname": "x",
@@ -45,7 +45,14 @@ def test_a_runs_labels_cannot_replace_ours_and_are_bounded(make_alert):
     }
     labels = compose(make_alert(), 1.0, labels=given).labels
     assert labels["severity"] == "critical" and labels["alertname"] == "KlRefExactlyZero" and labels["bad_name"] == "v"
+    assert labels["label_severity"] == "info" and labels["label_alertname"] == "x"
     assert len(labels["long"]) <= 128 and len(labels) <= 26
+
+
+def test_a_rules_labels_win_over_the_runs(make_alert):
+    """Routing labels of a rule are part of the alert's identity, whatever its run is labelled."""
+    labels = compose(make_alert(labels={"team": "rules"}), 1.0, labels={"team": "runs", "lab": "a"}).labels
+    assert (labels["team"], labels["lab"]) == ("rules", "a")
 
 
 def test_annotations_carry_text_ranking_step_values_and_the_command(make_alert):

@@ -26,7 +26,7 @@ def pack() -> RulePack:
 def report_of(pack: RulePack) -> Callable[..., RunReport]:
     """`report_of(rows, kl_coef=0.1)` judges the rows and builds the report; `state=""` leaves the run open."""
 
-    def make(rows: Iterable[Mapping[str, float]], *, name: str = "r", state: str = "finished", reference=None, **facts):
+    def make(rows: Iterable[Mapping[str, float]], *, name: str = "r", state: str = "finished", references=(), **facts):
         run = Run(name, facts={key: Fact(value, "declared", key) for key, value in facts.items()})
         monitor = Monitor(run, pack, pack.catalogue, triage=Triage(pack.catalogue, pack))
         collector = Collector(run)
@@ -36,7 +36,7 @@ def report_of(pack: RulePack) -> Callable[..., RunReport]:
         if state:
             collector.publish(run, None, monitor.close())
             collector.end(name, state, 0.0)
-        return build(collector, pack, reference=reference)
+        return build(collector, pack, references=references)
 
     return make
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rltriage.engine.reference import Range, Reference
 from rltriage.exporters.report.curves import Curves
 from rltriage.exporters.report.html import report_html
 from rltriage.exporters.report.model import Chart, Line
@@ -92,20 +93,19 @@ def test_a_quiet_run_says_so(report_of) -> None:
     page = report_html([report])
     assert "Nothing is wrong that these metrics can show, in 8 rows." in page
     assert 'class="map"' not in page
-    assert "kl_ref" in {one.metric for one in report.missing}
+    assert "logp_gap" in {one.metric for one in report.missing}
+    assert "stale_old_logp" in report.hidden
 
 
 def test_a_band_is_drawn_where_a_reference_has_one(report_of, live_reference) -> None:
     """The healthy range is a shape of its own, and the page says which it is; without one it says that there is none."""
 
-    class Reference:
-        def bounds(self, metric: str, step: int) -> tuple[float, float] | None:
-            return (0.001, 0.02) if metric == "kl_ref" else None
-
-    assert 'class="band"' in report_html([report_of(live_reference, kl_coef=0.1, reference=Reference())])
-    without = report_html([report_of(live_reference, kl_coef=0.1)])
+    band = Range(0.01, 0.002, 0.001, 0.005, 0.02)
+    healthy = Reference("ours", ((0, 99),), {"kl_ref": (band,)}, {"kl_coef": 0.1}, ("a",))
+    assert 'class="band"' in report_html([report_of(live_reference, kl_coef=0.1, references=[healthy])])
+    without = report_html([report_of(live_reference, kl_coef=0.2, references=[healthy])])
     assert 'class="band"' not in without
-    assert "No healthy reference matches this run" in without
+    assert "kl_coef is 0.2 here and 0.1 there" in without
 
 
 def test_invariants_are_listed_with_their_values(report_of) -> None:

@@ -1,0 +1,162 @@
+"""The page's addresses: what they show, what they refuse, and that their JSON is as described."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import urllib.request
+from urllib.parse import quote
+
+import jsonschema
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("httpx")
+
+from starlette.testclient import TestClient
+
+from rltriage.exporters.http import Web
+from rltriage.exporters.page.app import make_app
+from rltriage.exporters.page.board import Board
+from rltriage.exporters.page.server import _names, serve_page
+from rltriage.rules.errors import DeliveryError
+
+
+def _alert(client) -> dict:
+    return client.get("/api/alerts").json()["alerts"][0]
+
+
+def test_the_list_puts_the_worst_first(client) -> None:
+    """A broken run stands above a healthy one, with its fault in words."""
+    page = client.get("/").text
+    assert page.index("broken") < page.index("team/healthy")
+    assert "ref_is_policy (fault 10," in page
+
+
+def test_the_list_is_filtered(client) -> None:
+    """By text in id or headline, and by the worst alert."""
+    names = lambda query: [run["run"] for run in client.get("/api/runs" + query).json()["runs"]]  # noqa: E731
+    assert names("?q=REF_IS") == ["broken"]
+    assert names("?severity=quiet") == ["team/healthy"]
+    assert names("?q=zzz") == []
+    assert "No run matches" in client.get("/?q=zzz").text
+
+
+def test_a_run_has_an_address_whatever_its_name(server, feed) -> None:
+    """Slashes, spaces, percent signs and question marks in ids survive the way through an address."""
+    for name in ("team/healthy", "a b%2F?#&", "../x"):
+        feed.rows(name)
+        with urllib.request.urlopen(f"{server}/runs/{quote(name, safe='')}", timeout=20) as page:
+            assert page.status == 200
+        with urllib.request.urlopen(f"{server}/api/runs/{quote(name, safe='')}", timeout=20) as data:
+            assert json.load(data)["run"] == name
+
+
+def test_an_alerts_address_lasts(client, feed) -> None:
+    """The permalink of an alert holds while the run goes on and after it is over; one that is unknown says why."""
+    alert = _alert(client)
+    address = f"/runs/broken/alerts/{alert['id']}"
+    for change in (lambda: feed.rows("broken", 3, kl_ref=0.0), lambda: feed.end("broken")):
+        change()
+        page = client.get(address)
+        assert page.status_code == 200
+        assert alert["rule"] in page.text
+        assert "rltriage check --only 9" in page.text
+    gone = client.get("/runs/broken/alerts/0000")
+    assert gone.status_code == 404
+    assert "is not here" in gone.text
+
+
+def test_everything_is_escaped(client, feed) -> None:
+    """Ids, metric names and queries of others never become markup."""
+    bad = '"><script>alert(1)</script>'
+    feed.rows(bad, 12, kl_ref=0.0, **{bad: 1.0})
+    alert = next(one for one in client.get("/api/alerts").json()["alerts"] if one["run"] == bad)
+    run = quote(bad, safe="")
+    for address in ("/", f"/?q={run}", f"/runs/{run}", f"/runs/{run}/alerts/{alert['id']}", f"/runs/{run}x"):
+        assert "<script>alert" not in client.get(address).text
+
+
+def test_headers_forbid_what_the_page_does_not_need(client) -> None:
+    """Every answer, refusals included, has the policy: own scripts and styles alone, no frames, no storing."""
+    for address in ("/", "/api/runs", "/static/page.js", "/nowhere"):
+        headers = client.get(address).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+    page = client.get("/runs/broken").text
+    assert "style=" not in page
+    assert re.findall(r"<script[^>]*>", page) == ['<script src="/static/page.js" defer>']
+
+
+def test_nothing_can_be_changed(client) -> None:
+    """Only GET and HEAD are answered."""
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert client.request(method, "/runs/broken").status_code == 405
+
+
+def test_a_foreign_name_is_refused(feed) -> None:
+    """A page of elsewhere that points its own name at this machine learns nothing."""
+    client = TestClient(make_app(feed.board, hosts=frozenset({"localhost"})), base_url="http://evil.example")
+    assert client.get("/").status_code == 421
+    assert client.get("/", headers={"host": "localhost:8321"}).status_code == 200
+    assert _names("127.0.0.1", Web(), "https://watch.example/x") >= {"127.0.0.1", "localhost", "watch.example"}
+    assert _names("0.0.0.0", Web(), "") is None
+
+
+def test_users_must_give_their_password(feed) -> None:
+    """With users every address asks, the stream and the scripts too; a wrong password is none."""
+    client = TestClient(make_app(feed.board, {"eve": "sesame"}))
+    for address in ("/", "/api/runs", "/events", "/static/page.js", "/openapi.json"):
+        assert client.get(address).status_code == 401
+    wrong = base64.b64encode(b"eve:password").decode()
+    assert client.get("/", headers={"Authorization": f"Basic {wrong}"}).status_code == 401
+    assert client.get("/", auth=("eve", "sesame")).status_code == 200
+
+
+def test_an_open_address_needs_protection() -> None:
+    """An address that others reach is refused without TLS and users, as for the gauges; one that is taken is said."""
+    with pytest.raises(DeliveryError, match="--insecure"):
+        serve_page(Board(), "0.0.0.0:0")
+    with serve_page(Board(), "127.0.0.1:0") as running, pytest.raises(DeliveryError, match="cannot listen"):
+        serve_page(Board(), running.url.removeprefix("http://"))
+
+
+def test_answers_are_as_described(client) -> None:
+    """Each address of the description exists, and what it gives fits its schema."""
+    document = client.get("/openapi.json").json()
+    alert = _alert(client)["id"]
+    for path, item in document["paths"].items():
+        for status, run in (("200", "broken"), ("404", "nobody")):
+            answer = item["get"]["responses"].get(status)
+            if answer is not None:
+                got = client.get(path.replace("{run}", run).replace("{alert}", alert))
+                assert got.status_code == int(status)
+                schema = {**answer["content"]["application/json"]["schema"], "components": document["components"]}
+                jsonschema.validate(got.json(), schema)
+
+
+def test_the_stream_tells_which_run_changed(server, feed) -> None:
+    """A reader hears of the runs that have a new row, and of the one it asked for alone."""
+    with urllib.request.urlopen(f"{server}/events?run=broken", timeout=20) as stream:
+        assert stream.headers["Content-Type"].startswith("text/event-stream")
+        assert stream.readline().startswith(b"retry:")
+        assert stream.readline() == b": hello\n"
+        feed.rows("team/healthy", kl_ref=0.02)
+        feed.rows("broken", kl_ref=0.0)
+        lines = [stream.readline() for _ in range(3)]
+    assert lines[1:] == [b"event: changed\n", b'data: ["broken"]\n']
+
+
+def test_a_board_is_bounded(pack) -> None:
+    """Of too many runs those that are over go first."""
+    from rltriage.engine.report import EMPTY
+    from rltriage.engine.rows import Row, Run
+
+    board = Board(pack, max_runs=3)
+    for name in "abcde":
+        board.publish(Run(name), Row(0, {"reward": 0.1}), EMPTY)
+        if name == "b":
+            board.end("b", "finished", 0.0)
+    assert [one.outlook.id for one in board.summaries()] == ["c", "d", "e"]

@@ -1,0 +1,123 @@
+"""The page in a browser: live while rows arrive, by keyboard, on a phone, in the dark, and without barriers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+api = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
+expect = api.expect
+expect.set_options(timeout=20_000)
+AXE = Path(__file__).parents[3] / ".cache" / "axe-core" / "axe.min.js"
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+def _live(page) -> None:
+    expect(page.locator("#live")).to_have_class("live on")
+
+
+def test_the_list_is_live(open_page, feed) -> None:
+    """A run that begins while the list is open appears in it without a reload."""
+    page = open_page("/")
+    expect(page.locator(".run")).to_have_count(2)
+    _live(page)
+    feed.rows("fresh", 12, kl_ref=0.0)
+    expect(page.locator(".run")).to_have_count(3)
+    expect(page.locator(".run", has_text="fresh")).to_contain_text("ref_is_policy")
+
+
+def test_the_filter_narrows_while_one_types(open_page) -> None:
+    """What is typed filters at once, stays in the address, and the box keeps the focus."""
+    page = open_page("/")
+    _live(page)
+    page.keyboard.press("/")
+    page.keyboard.type("ref_is")
+    expect(page.locator(".run")).to_have_count(1)
+    expect(page.locator("#q")).to_be_focused()
+    assert page.url.endswith("?q=ref_is")
+
+
+def test_a_run_goes_from_quiet_to_alarm_before_the_reader(open_page, feed) -> None:
+    """Rows arrive, the alert fires, headline, map and curves follow; what was opened stays open."""
+    feed.rows("young", 2, kl_ref=0.0)
+    page = open_page("/runs/young")
+    _live(page)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Nothing is wrong")
+    page.locator("#r-metrics summary").click()
+    feed.rows("young", 10, kl_ref=0.0)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("ref_is_policy (fault 10")
+    expect(page.locator("#r-map svg")).to_be_visible()
+    expect(page.locator("#r-metrics details")).to_have_attribute("open", "")
+    assert "critical" in page.title()
+
+
+def test_an_alert_is_reached_from_its_run(open_page) -> None:
+    """The timeline links to the alert's own address, which names the test and leads back."""
+    page = open_page("/runs/broken")
+    page.locator("#r-timeline a").first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("kl-ref-exactly-zero")
+    expect(page.locator(".test")).to_contain_text("rltriage check --only 9")
+    assert "/runs/broken/alerts/" in page.url
+    page.get_by_role("link", name="All about broken").click()
+    expect(page).to_have_url(re.compile("/runs/broken$"))
+
+
+def test_everything_by_keyboard(open_page) -> None:
+    """j and k walk the runs, Enter opens one, u leads back; the first Tab offers to skip the head."""
+    page = open_page("/")
+    _live(page)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="broken")).to_be_focused()
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="team/healthy")).to_be_focused()
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/runs/broken$"))
+    _live(page)
+    page.keyboard.press("u")
+    expect(page.locator(".run")).to_have_count(2)
+
+
+def test_dark_is_dark(open_page) -> None:
+    """Who prefers dark gets light text on a dark page."""
+    colours = {}
+    for scheme in ("light", "dark"):
+        page = open_page("/runs/broken", color_scheme=scheme)
+        colours[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = {name: sum(map(int, text[4:-1].split(","))) for name, text in colours.items()}
+    assert brightness["dark"] < 150 < 600 < brightness["light"]
+
+
+@pytest.mark.parametrize("address", ["/", "/runs/broken"])
+def test_a_phone_scrolls_one_way_only(open_page, address: str) -> None:
+    """At phone width nothing sticks out of the page: wide tables and the map scroll in their own frames."""
+    page = open_page(address, **PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    expect(page.get_by_role("heading", level=1).first).to_be_in_viewport()
+
+
+def test_without_scripts_the_page_is_whole(open_page) -> None:
+    """Only the liveness is missing."""
+    page = open_page("/runs/broken", java_script_enabled=False)
+    expect(page.locator("#r-map svg")).to_be_visible()
+    expect(page.locator("#live")).to_have_text("not live")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("address", ["/", "/runs/broken", "alert"])
+def test_no_serious_barriers(open_page, feed, address: str, scheme: str) -> None:
+    """axe-core finds nothing serious or critical: names, roles, contrast, order."""
+    if not AXE.exists():
+        pytest.skip("axe-core is missing: sh tests/exporters/page/fetch_axe.sh")
+    if address == "alert":
+        alert = feed.board.report("broken").standing[0]
+        address = f"/runs/broken/alerts/{alert.id}"
+    page = open_page(address, color_scheme=scheme, bypass_csp=True)
+    page.add_script_tag(path=AXE)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    told = [(one["id"], one["impact"], one["nodes"][0]["html"][:200]) for one in found]
+    assert [one for one in told if one[1] in ("serious", "critical")] == []
