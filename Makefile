@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs chaos lint types layers runs bench chapter chapter-page
+.PHONY: help dev demo test check docs servers load chaos runs bench chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -47,6 +47,12 @@ types:
 layers:
 	cd .build/lib && ../../$(BIN)/lint-imports --config ../../.importlinter --no-cache
 
+servers:  ## fetch Prometheus and Alertmanager for the tests (Debian, Ubuntu); elsewhere put them on the PATH
+	@sh deploy/fetch_servers.sh || echo "tests with real servers are skipped (with CI=1 they fail)" >&2
+
+load: dev  ## 1,000 runs of 60 metrics, a row a second each, for two minutes: processor time, memory, lag, scrape
+	$(BIN)/python benchmarks/load.py --runs 1000 --seconds 120
+
 chaos: dev  ## kill the service 50 times while receivers fail, count what arrives (about 10 minutes)
 	$(BIN)/python benchmarks/chaos.py --kills 50
 
@@ -63,6 +69,6 @@ chapter: dev  ## run the chapter's experiments again and write docs/chapter.md (
 chapter-page: dev  ## write docs/chapter.md from the recorded runs (a minute)
 	$(BIN)/python benchmarks/chapter.py
 
-test: dev check  ## set-up, check, then the tests
+test: dev check servers  ## set-up, check, then the tests
 	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
 	$(BIN)/python -m pytest -n 2 tests

@@ -66,17 +66,20 @@ def faults() -> list[Fault]:
 
 def found(prefix: str = "docs/faults.md") -> str:
     """The table of faults: what each is, and what sees it. Rules that give it less than `LIKELY` do not count."""
-    rows = []
-    for fault in faults():
-        rules = [
-            each for each in rules_for(fault.id) if each.suspects[fault.id] >= LIKELY and not each.id.startswith("check-")
-        ]
-        numbers = sorted(_number(check) for check in fault.failing_checks)
-        seen = [f"{len(rules)} rule{'s' if len(rules) != 1 else ''}"] if rules else []
-        seen += [f"invariant{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"] if numbers else []
-        seen += ["only"] if numbers and not rules else []
-        rows.append([str(fault.number or ""), f"[`{fault.id}`]({prefix}#{fault.id})", fault.title, ", ".join(seen)])
-    return table(("no.", "fault", "what it is", "seen by"), rows)
+    tables = []
+    for part in ([each for each in faults() if each.number], [each for each in faults() if not each.number]):
+        rows = ([str(each.number or ""), f"[`{each.id}`]({prefix}#{each.id})", each.title, _seen_by(each)] for each in part)
+        tables.append(table(("no.", "fault", "what it is", "seen by"), rows))
+    rest = f"<details><summary>And {len(faults()) - 10} more, from public bug reports</summary>"
+    return f"{tables[0]}\n{rest}\n\n{tables[1]}\n</details>\n"
+
+
+def _seen_by(fault: Fault) -> str:
+    rules = [each for each in rules_for(fault.id) if each.suspects[fault.id] >= LIKELY and not each.id.startswith("check-")]
+    numbers = sorted(_number(check) for check in fault.failing_checks)
+    seen = [f"{len(rules)} rule{'s' if len(rules) != 1 else ''}"] if rules else []
+    seen += [f"invariant{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"] if numbers else []
+    return ", ".join(seen) + (" only" if numbers and not rules else "")
 
 
 def _number(check: str) -> int:
@@ -189,8 +192,14 @@ def schema_keys(schema: Mapping[str, Any]) -> str:
     for key, entry in schema["properties"].items():
         need = "required" if key in schema.get("required", ()) else ""
         choices = ", ".join(f"`{each}`" for each in entry.get("enum", ()))
-        rows.append([f"`{key}`", need, "; ".join(filter(None, (entry.get("description", ""), choices)))])
+        rows.append([f"`{key}`", need, "; ".join(filter(None, (entry.get("description") or _below(entry), choices)))])
     return table(("key", "", "what it is"), rows)
+
+
+def _below(entry: Mapping[str, Any]) -> str:
+    """The keys of a mapping, with what each is where that is said there."""
+    named = {key: sub.get("description", "") for key, sub in entry.get("properties", {}).items()}
+    return "a mapping: " + "; ".join(f"`{key}`" + (f" {text}" if text else "") for key, text in named.items())
 
 
 def facts() -> str:
@@ -234,12 +243,18 @@ def families() -> str:
 def translated() -> str:
     """How much of the shipped pack `rules compile --from metrics` translates, and why not the rest."""
     left = compile_metrics(PACK, CATALOGUE).left_out
-    reasons = Counter(re.sub(r"\(.*?\)|(start|gain_z|stdev|first|best) of \w+", "...", why) for why in left.values())
+    reasons = Counter(_reason(why) for why in left.values())
     rows = ([reason, str(count)] for reason, count in reasons.most_common())
     said = (
         f"Of the {len(PACK.rules)} shipped rules, {len(PACK.rules) - len(left)} are translated. The rest is left out:\n\n"
     )
     return said + table(("why", "rules"), rows)
+
+
+def _reason(why: str) -> str:
+    """A reason without the names of one rule's metrics and facts."""
+    why = re.sub(r"needs \w+ of \w+,", "needs a statistic of the whole run,", re.sub(r" \(.*?\)", "", why))
+    return re.sub(r"^\w+ looks at", "its kind looks at", why)
 
 
 def settings() -> str:

@@ -203,6 +203,8 @@ def _wrong_type(node: Node, schema: dict[str, Any], what: str) -> Problem:
     hint = _described(schema)
     if kinds == ["boolean"] and isinstance(node.value, str):
         hint = "write true or false, without quotes"
+    elif kinds == ["array"]:
+        hint = f"write [{node.value}]" if node.kind == "scalar" else "begin each element with `- `"
     elif "string" in kinds and node.kind == "scalar":
         hint = f'put it in quotes: "{node.value}"'
     elif isinstance(node.value, str) and _number_in(node.value):

@@ -49,7 +49,7 @@ def command(fault: str | None, probe: str | None, only: tuple[str, ...], seed: i
 
 def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: int) -> Sequence[CheckResult]:
     try:
-        from rltriage.trainer.invariants import run_checks
+        from rltriage.trainer.checks import run_all_checks
     except ImportError as error:
         click.echo(f"the trainer extra is not installed ({error}): pip install 'rltriage[trainer]'", err=True)
         raise click.exceptions.Exit(UNBUILDABLE) from error
@@ -63,13 +63,13 @@ def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: 
         # Whatever a user's probe raises, git bisect must skip this commit rather than blame it.
         click.echo(f"the probe could not be built: {type(error).__name__}: {error}", err=True)
         raise click.exceptions.Exit(UNBUILDABLE) from error
-    return run_checks(target, only=numbers)
+    return run_all_checks(target, only=numbers)
 
 
 def _reference(fault: str | None, seed: int) -> TrainerProbe:
-    from rltriage.trainer.probe import reference_probe
+    from rltriage.trainer.probes.reference import full_reference_probe
 
-    return reference_probe(fault, seed=seed)
+    return full_reference_probe(fault, seed=seed)
 
 
 def _load_probe(name: str) -> TrainerProbe:

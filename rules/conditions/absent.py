@@ -55,7 +55,11 @@ class Absent(Kind):
 
     def problems(self) -> list[str]:
         """Either metrics or overdue."""
-        return [] if bool(self.names) != (self.overdue is not None) else ["give metrics or overdue"]
+        if self.names and self.overdue is not None:
+            return ["`metrics` and `overdue` are two conditions: write an `absent` for each"]
+        return (
+            [] if self.names or self.overdue is not None else ["nothing says what is missing: add `metrics` or `overdue`"]
+        )
 
     def metrics(self) -> frozenset[str]:
         """The metrics that may go missing."""

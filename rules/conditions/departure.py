@@ -36,7 +36,11 @@ class Departure(Kind):
 
     def problems(self) -> list[str]:
         """At least one limit against the start."""
-        return [] if self.factor is not None or self.by is not None else ["give factor or by"]
+        return (
+            []
+            if self.factor is not None or self.by is not None
+            else ["nothing says how far: add `factor: 2` (times its start) or `by: 0.1` (an amount)"]
+        )
 
     def metrics(self) -> frozenset[str]:
         """The judged metric and those of the limits."""

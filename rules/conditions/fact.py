@@ -33,7 +33,9 @@ class FactIs(Kind):
 
     def problems(self) -> list[str]:
         """At least one test."""
-        return [] if self.tests() else ["give at least one of above, below, equals, not, in, known"]
+        return (
+            [] if self.tests() else ["nothing says what the fact must be: add one of above, below, equals, not, in, known"]
+        )
 
     def tests(self) -> dict[str, object]:
         """The tests given, as `requires` takes them."""

@@ -74,8 +74,13 @@ class Term:
     def problems(self) -> list[str]:
         """Exactly one source; a statistic needs a metric, a default a config fact."""
         found = []
-        if sum(source is not None for source in (self.metric, self.config, self.value)) != 1:
-            found.append("give exactly one of metric, config, value")
+        given = [name for name in ("metric", "config", "value") if getattr(self, name) is not None]
+        if not given:
+            found.append("there is nothing to compare with: write a number, {metric: NAME} or {config: FACT}")
+        elif len(given) > 1:
+            found.append(
+                f"{' and '.join(f'`{name}`' for name in given)} are several sources: keep one, add others by `plus`"
+            )
         if self.metric is None and (self.stat != "last" or self.window is not None):
             found.append("stat and window need a metric")
         if self.window is not None and self.stat != "last":

@@ -55,7 +55,11 @@ class Threshold(Kind):
     def problems(self) -> list[str]:
         """Exactly one limit; one statistic."""
         given = [name for name in LIMITS if getattr(self, name) is not None]
-        found = [] if len(given) == 1 else [f"give exactly one of {', '.join(LIMITS)}"]
+        found = []
+        if not given:
+            found.append(f"the threshold has no limit: add one of {', '.join(LIMITS)}, such as `above: 0.5`")
+        elif len(given) > 1:
+            found.append(f"{' and '.join(f'`{name}`' for name in given)} are several limits: write a threshold for each")
         if self.tolerance and given and given[0] not in ("equals", "differs"):
             found.append("tolerance needs equals or differs")
         return found + self.left.problems()

@@ -151,6 +151,8 @@ def check_console(block: Any, terminal: Any) -> None:
 
 def check_python(block: Any, terminal: Any) -> None:
     """It compiles; where the page says `run`, it runs."""
+    if block.file == "recognise.py":
+        return  # the inside of a function; test_recipes.py puts it there
     code = compile(block.text, block.place, "exec")
     if "run" in block.words:
         exec(code, {"__name__": "__main__"})

@@ -69,6 +69,36 @@ def test_a_profile_is_one_file(copy: Path, read_blocks: Any) -> None:
     assert "read as my_framework" in rltriage(copy, "replay", "log.jsonl", "--config", "kl_penalty=0.1")
 
 
+def test_a_source_is_one_file_and_where_it_is_recognised(copy: Path, read_blocks: Any) -> None:
+    """With the line format in the folder and its three lines in `_structured`, a log of that form is replayed."""
+    blocks = {block.file: block.text for block in read_blocks(ROOT / "CONTRIBUTING.md") if block.file}
+    folder = copy / "rltriage" / "engine" / "sources"
+    (folder / "pipes.py").write_text(blocks["pipes.py"])
+    text = (folder / "__init__.py").read_text()
+    head, tail = text.split("    delimiter = delimiter_of(complete)\n", 1)
+    head = head.replace("\n__all__", "\nfrom rltriage.engine.sources.pipes import PipeLines\n\n__all__", 1)
+    (folder / "__init__.py").write_text(
+        f"{head}{blocks['recognise.py']}    delimiter = delimiter_of(complete)\n{tail}"
+    )
+    (copy / "log.txt").write_text("step | reward | loss\n0 | 0.5 | 0.1\n1 | 0.6 | nan\nbroken\n")
+    shown = rltriage(copy, "replay", "log.txt", "--fail-on", "never")
+    assert "log: 2 rows, steps 0 to 1" in shown and "1 lines were not understood, first line 4: 1 cells" in shown
+
+
+def test_a_rule_is_an_entry_of_the_pack(copy: Path, read_blocks: Any) -> None:
+    """The rule of the recipe, with two tests of its own, passes `rules check` and `rules test` in the shipped pack."""
+    (rule,) = (block for block in read_blocks(ROOT / "CONTRIBUTING.md") if block.words == ("rules",))
+    packs = copy / "rltriage" / "rules" / "packs"
+    with (packs / "triage.yaml").open("a") as file:
+        file.write(rule.text.removeprefix("rules:\n"))
+    with (packs / "triage.tests.yaml").open("a") as file:
+        test = "  - {{name: {}, rule: length-close-to-the-cap, config: {{max_length: 100}}, series: {{length: {}}}, {}}}\n"
+        file.write(test.format("at the cap", '"99x8"', "expect: [{step: 5, severity: info}]"))
+        file.write(test.format("below the cap", '"90x8"', "silent: true"))
+    rltriage(copy, "rules", "check")
+    assert " 0 failed" in rltriage(copy, "rules", "test")
+
+
 def test_a_fault_is_an_entry_of_the_catalogue(copy: Path) -> None:
     """With an entry and a rule that suspects it, an alert names the new fault."""
     faults = copy / "rltriage" / "rules" / "faults.yaml"

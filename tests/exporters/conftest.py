@@ -1,7 +1,5 @@
 """What the exporter tests share: the real metric catalogue, one alert, and gauges with a clock that the test moves."""
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -75,19 +73,3 @@ def alert():
         ),
         first_test="check_mask",
     )
-
-
-@pytest.fixture(scope="session")
-def server_binary():
-    """Finds a Prometheus program by name; without it the test is skipped, or fails where CI=1 says that it must run."""
-
-    def find(name):
-        path = shutil.which(name) or shutil.which(name, path=str(ROOT / ".cache" / "servers" / "usr" / "bin"))
-        if path is None:
-            reason = f"{name} is not installed: run deploy/fetch_servers.sh"
-            if os.environ.get("CI") == "1":
-                pytest.fail(reason)
-            pytest.skip(reason)
-        return path
-
-    return find

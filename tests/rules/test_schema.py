@@ -35,6 +35,22 @@ def test_jsonschema_accepts_the_shipped_pack() -> None:
     assert not list(jsonschema.Draft202012Validator(schema.pack_schema()).iter_errors(node.plain()))
 
 
+def test_editors_find_the_schema_and_no_error() -> None:
+    """The modeline of the shipped pack names the schema beside it; the documentation's example fits it as well."""
+    pack = SHIPPED / "triage.yaml"
+    modeline = pack.read_text(encoding="utf-8").splitlines()[0]
+    named = (SHIPPED / modeline.removeprefix("# yaml-language-server: $schema=")).resolve()
+    assert named == COMMITTED.resolve()
+    editor = jsonschema.Draft202012Validator(json.loads(named.read_text(encoding="utf-8")))
+    examples = Path(__file__).parents[2] / "docs" / "examples"
+    files = [pack, *(path for path in sorted(examples.glob("*.yaml")) if "rules:" in path.read_text(encoding="utf-8"))]
+    assert len(files) > 1
+    for path in files:
+        node, _ = read(path)
+        assert node is not None
+        assert [error.message for error in editor.iter_errors(node.plain())] == [], path
+
+
 def test_the_schema_never_leaves_a_choice_open() -> None:
     """No `oneOf` or `anyOf`: their messages name no mistake."""
     assert not {"oneOf", "anyOf", "allOf"} & set(_keywords(schema.pack_schema()))
@@ -90,7 +106,7 @@ head = st.dictionaries(fields, values, max_size=3)
 
 
 @pytest.mark.usefixtures("kinds")
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(whens, head)
 def test_editors_and_the_loader_find_the_same_packs_wrong(when: Any, more: dict[str, Any]) -> None:
     """What the schema as it is refuses has problems with a place in the pack, whatever is in it, and nothing else has."""

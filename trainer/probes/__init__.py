@@ -1,1 +1,1 @@
-"""Probes of trainers that other people use: `rltriage.trainer.probes.trl.GRPOProbe`. Importing the package loads nothing."""
+"""Probes of real trainers: `rltriage.trainer.probes.trl.GRPOProbe`. Importing the package loads nothing."""

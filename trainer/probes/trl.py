@@ -8,9 +8,9 @@ and log-probabilities of each completion alone, unpadded, at the temperature tha
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,13 +36,14 @@ PER_MICROBATCH = "is a mean over one micro-batch by definition, so accumulation 
 class Sampled:
     """One generation batch before the trainer prepares it: rows of the data set, what was generated, what it earned.
 
-    `generated` is the tuple that `_generate` returned, `rewards [B, functions]`; `pad_to` is the multiple to which the
-    trainer pads prompts and completions, None for its own.
+    `generated` is the tuple that `_generate` returned, `rewards [B, functions]`, `record` the sampler's log-probabilities
+    of each completion; `pad_to` is the multiple to which the trainer pads prompts and completions, None for its own.
     """
 
     inputs: list[Any]
     generated: tuple[Any, ...]
     rewards: Tensor
+    record: list[Tensor]
     pad_to: int | None = None
 
 
@@ -95,14 +96,14 @@ class GRPOProbe:
         """Prompts padded on the left and completions on the right, by `columns` or more, by the trainer's own code."""
         data: Sampled = batch.data
         longest = max(len(row) for part in data.generated[:2] for row in part)
-        return self._observed(Sampled(data.inputs, data.generated, data.rewards, longest + columns))
+        return self._observed(replace(data, pad_to=longest + columns))
 
     def reorder(self, batch: ProbeBatch, order: list[int]) -> ProbeBatch:
         """The same rows in another order."""
         data: Sampled = batch.data
-        columns = tuple([part[i] for i in order] if isinstance(part, list) else part for part in data.generated)
-        inputs = [data.inputs[i] for i in order]
-        return self._observed(Sampled(inputs, columns, data.rewards[order], data.pad_to))
+        columns = tuple([part[i] for i in order] if part and len(part) == len(order) else part for part in data.generated)
+        inputs, record = ([part[i] for i in order] for part in (data.inputs, data.record))
+        return self._observed(Sampled(inputs, columns, data.rewards[order], record, data.pad_to))
 
     def rescore(self, batch: ProbeBatch) -> Tensor:
         """The reward of each row `[B]`, by the reward functions on that row alone."""
@@ -175,7 +176,8 @@ class GRPOProbe:
 
         t._generate, t._calculate_rewards = keep_generated, keep_rewards
         t._generate_and_score_completions(inputs)
-        return self._observed(Sampled(list(kept["inputs"]), kept["generated"], kept["rewards"].clone()))
+        generated = kept["generated"]
+        return self._observed(Sampled(list(kept["inputs"]), generated, kept["rewards"].clone(), self._record(generated)))
 
     def _observed(self, data: Sampled) -> ProbeBatch:
         """What the checks know about a batch without asking the code under test."""
@@ -184,22 +186,21 @@ class GRPOProbe:
         end = {*t.eos_token_ids, t._tokenizer.pad_token_id}
         with self._replaying(data):
             shape = self._prepared(data)["completion_ids"].shape
-            record = self._record(data)
         device = t.accelerator.device
         owned, logp = torch.zeros(shape, dtype=torch.bool, device=device), torch.zeros(shape, device=device)
         for row, ids in enumerate(completions):
-            logp[row, : len(ids)] = record[row]
+            logp[row, : len(ids)] = data.record[row]
             if not t.mask_truncated_completions or ids[-1] in end:
                 owned[row, : len(ids)] = torch.tensor(tools[row]).bool()
         names = _group_names(data.inputs, t.num_generations)
         return ProbeBatch(data, owned, logp, self._total(data.rewards, names), names)
 
-    def _record(self, data: Sampled) -> list[Tensor]:
+    def _record(self, generated: tuple[Any, ...]) -> list[Tensor]:
         """Log-probabilities of each completion: the engine's own where there is one, else of the row alone, unpadded."""
-        if data.generated[4] is not None:
-            return [torch.tensor([float("nan") if x is None else x for x in row]) for row in data.generated[4]]
+        if generated[4] is not None:
+            return [torch.tensor([float("nan") if x is None else x for x in row]) for row in generated[4]]
         t, found = self._trainer, []
-        for prompt, completion in zip(data.generated[0], data.generated[1], strict=True):
+        for prompt, completion in zip(*generated[:2], strict=True):
             ids = torch.tensor([prompt + completion], device=t.accelerator.device)
             with torch.no_grad(), t.accelerator.autocast():
                 logits = t.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
@@ -208,7 +209,7 @@ class GRPOProbe:
         return found
 
     def _total(self, rewards: Tensor, names: Sequence[Hashable]) -> Tensor:
-        """One reward a row `[B]` from `[B, functions]`, up to an affine map of each group; a row without any counts as mean."""
+        """One reward a row `[B]` from `[B, functions]`, up to an affine map of each group; unscored rows count as mean."""
         t = self._trainer
         total = torch.zeros(len(rewards), device=rewards.device)
         for name in dict.fromkeys(names):
@@ -333,10 +334,8 @@ def _ratio_extremes(logp: Tensor, inputs: dict[str, Any], level: str) -> tuple[f
     if old is None or not bool(mask.any()):
         return 1.0, 1.0
     gap = (logp - old) * mask
-    if level == "sequence":
-        ratio = (gap.sum(-1) / mask.sum(-1).clamp(min=1)).exp()
-    else:
-        ratio = gap.exp()[mask > 0]
+    chosen = gap.sum(-1) / mask.sum(-1).clamp(min=1) if level == "sequence" else gap[mask > 0]
+    ratio = chosen.exp()
     return float(ratio.min()), float(ratio.max())
 
 
@@ -349,8 +348,3 @@ def _group_names(inputs: list[Any], size: int) -> list[Hashable]:
         names.append((prompt, seen.get(prompt, 0) // size))
         seen[prompt] = seen.get(prompt, 0) + 1
     return names
-
-
-def make_probe(build: Callable[[], Any], **options: Any) -> Callable[[], GRPOProbe]:
-    """`make = make_probe(build_trainer)`: what `rltriage check --probe my_pkg.probe:make` wants."""
-    return lambda: GRPOProbe(build(), **options)

@@ -8,7 +8,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -26,14 +25,14 @@ receivers: [{name: hook, webhook_configs: [{url: 'URL', send_resolved: true}]}]
 
 
 @pytest.fixture
-def real(server_binary, tmp_path, journal):
+def real(server_command, tmp_path, journal):
     """The address of an Alertmanager that passes everything on to the journal."""
-    binary = server_binary("prometheus-alertmanager")
+    command = server_command("prometheus-alertmanager")
     (tmp_path / "alertmanager.yml").write_text(CONFIG.replace("URL", journal.url))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [*inside(binary), f"--config.file={tmp_path / 'alertmanager.yml'}", f"--storage.path={tmp_path / 'am'}"]
+    command = [*command, f"--config.file={tmp_path / 'alertmanager.yml'}", f"--storage.path={tmp_path / 'am'}"]
     command += [f"--web.listen-address={address}", "--cluster.listen-address=", "--log.level=error"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     url = f"http://{address}"
@@ -46,15 +45,6 @@ def real(server_binary, tmp_path, journal):
     finally:
         process.terminate()
         process.communicate(timeout=10)
-
-
-def inside(binary):
-    """The command for Debian's binary: the path of its templates is compiled in, so it gets a /usr/share of its own."""
-    share = Path(binary).parents[1] / "share"
-    if Path("/usr/share/prometheus/alertmanager/default.tmpl").exists() or share == Path("/usr/share"):
-        return [binary]
-    mount = 'mount --bind "$0" /usr/share && exec "$@"'
-    return ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, str(share), binary]
 
 
 def get(url):

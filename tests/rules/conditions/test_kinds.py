@@ -268,6 +268,11 @@ def test_all_fail_uses_what_is_logged_or_a_proven_bound(judge) -> None:
 class Healthy:
     """A reference that knows one metric for three steps."""
 
+    why_not = ""
+
+    def learn(self, facts):
+        """It fits every run."""
+
     def bounds(self, metric, step):
         """0 to 1 for x."""
         return (0.0, 1.0) if metric == "x" and step < 3 else None

@@ -47,7 +47,7 @@ def tiny_qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def grpo(tiny_qwen: Path, tmp_path: Path) -> Callable[..., Any]:
-    """Builds a GRPOTrainer on the CPU: `grpo(trainer_class=None, **GRPOConfig fields)`, 4 micro-batches an update."""
+    """Builds a GRPOTrainer on the CPU: `grpo(trainer_class=None, **GRPOConfig fields)`, 2 micro-batches an update."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
     from trl import GRPOConfig, GRPOTrainer
@@ -67,9 +67,9 @@ def grpo(tiny_qwen: Path, tmp_path: Path) -> Callable[..., Any]:
             "seed": 7,
             "max_steps": 2,
             "per_device_train_batch_size": 8,
-            "gradient_accumulation_steps": 4,
-            "num_generations": 8,
-            "max_completion_length": 24,
+            "gradient_accumulation_steps": 2,
+            "num_generations": 4,
+            "max_completion_length": 16,
             "learning_rate": 1e-3,
             "save_strategy": "no",
             "disable_tqdm": True,

@@ -1,0 +1,40 @@
+"""The reference trainer's probe with the optional methods of checks 12, 14 and 15."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from rltriage.trainer.config import TrainConfig
+from rltriage.trainer.faults import faulty_config
+from rltriage.trainer.invariants import ProbeBatch
+from rltriage.trainer.loop import train
+from rltriage.trainer.policy import Policy, load_base
+from rltriage.trainer.probe import CHECKED, PROBE_SEED, ReferenceProbe, _probe_batch
+
+
+class FullReferenceProbe(ReferenceProbe):
+    """What `rltriage check` runs without `--probe`."""
+
+    def reorder(self, batch: ProbeBatch, order: list[int]) -> ProbeBatch:
+        """The same episodes in another order."""
+        return _probe_batch(batch.data.rows(torch.tensor(order)))
+
+    def rescore(self, batch: ProbeBatch) -> Tensor:
+        """What each episode's own state earns `[B]`, whatever reward reached the trainer."""
+        return torch.tensor([episode.reward for episode in batch.data.episodes])
+
+    def gap_after_update(self) -> float:
+        """`logp_gap_max` of the second row of a real run: sampled after one update by whatever weights the sampler has."""
+        policy = copy.deepcopy(self._policy)
+        rows = train(self._config, fault=self._fault, steps=2, policy=policy, checks=False, eval_tasks=())
+        return rows[1].metrics["logp_gap_max"]
+
+
+def full_reference_probe(
+    fault: str | None = None, config: TrainConfig = CHECKED, policy: Policy | None = None, seed: int = PROBE_SEED
+) -> FullReferenceProbe:
+    """As `probe.reference_probe`. Raises RltriageError for an unknown fault."""
+    return FullReferenceProbe(policy or load_base(), faulty_config(config, fault), fault, seed)
