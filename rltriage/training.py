@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,25 +27,32 @@ if TYPE_CHECKING:
     from rltriage.rules.model import RulePack
 
 
-def watch_job(
-    job: Job,
-    run_id: str,
-    pack: RulePack,
-    directory: Path,
-    sinks: Sequence[Sink],
-    references: Sequence[Reference],
-    labels: Mapping[str, str],
-) -> WatchedRun:
-    """A monitor for the run of `job`, with its journal in `directory` before the other sinks.
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """How runs are watched: by which rules and healthy references, journalled where, under which labels."""
+
+    pack: RulePack
+    directory: Path
+    references: Sequence[Reference] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def watch_job(job: Job, run_id: str, how: Watching, sinks: Sequence[Sink]) -> WatchedRun:
+    """A monitor for the run of `job`, with its journal before the other sinks.
 
     Raises RltriageError when the run's directory cannot be made or holds another run.
     """
     facts = config_facts(faulty_config(job.config, job.fault), steps=job.steps)
-    run = Run(run_id, labels, {key: Fact(value, "declared", "trainer") for key, value in facts.items()})
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    folder = directory / safe_name(run_id)
-    files = RunDirectory(folder, run_id, config=facts, labels=labels, created=created, version=__version__)
-    return WatchedRun(run, pack, (Journal(files, pack.catalogue), *sinks), references)
+    run = Run(run_id, how.labels, {key: Fact(value, "declared", "trainer") for key, value in facts.items()})
+    files = RunDirectory(
+        how.directory / safe_name(run_id),
+        run_id,
+        config=facts,
+        labels=how.labels,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+    )
+    return WatchedRun(run, how.pack, (Journal(files, how.pack.catalogue), *sinks), how.references)
 
 
 class Named:

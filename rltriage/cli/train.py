@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +23,11 @@ from rltriage.cli.outcome import Outcome
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rltriage.engine.reference import Reference
     from rltriage.exporters.http import Server
     from rltriage.exporters.state import RunState
-    from rltriage.rules.model import RulePack
     from rltriage.trainer.config import TrainConfig
     from rltriage.trainer.parallel import Job
+    from rltriage.training import Watching
 
 MOST_SEEDS = 1000
 
@@ -68,8 +66,8 @@ def _seeds(context: click.Context, option: click.Parameter, text: str | None) ->
 @click.option("--checks/--no-checks", default=True, help="Run the invariants before step 0 (foreign logs lack them).")
 @rules_option
 @config_option
-@reference_option
 @label_option
+@reference_option
 @json_option
 @fail_on_option
 def command(
@@ -84,8 +82,8 @@ def command(
     checks: bool,
     packs: tuple[str, ...],
     config: tuple[str, ...],
-    reference_files: tuple[str, ...],
     labels: dict[str, str],
+    reference_files: tuple[str, ...],
     as_json: bool,
     fail_on: str,
 ) -> None:
@@ -102,17 +100,18 @@ def command(
         raise click.UsageError("--seed and --seeds exclude each other: put the seed into the list")
     from rltriage.engine.reference import read_reference
     from rltriage.rules.loader import load_rules
+    from rltriage.training import Watching
 
     job = _job(fault, seed, steps, config, checks)
-    pack = load_rules(*(packs or ("triage",)))
     references = [read_reference(file) for file in reference_files]
+    how = Watching(load_rules(*(packs or ("triage",))), Path(directory), references, labels)
     if seeds:
         from rltriage.cli.train_seeds import train_seeds
 
-        outcomes = train_seeds(job, seeds, processes, pack, references, Path(directory), name, listen, as_json, labels)
+        outcomes = train_seeds(job, seeds, how, processes, name, listen, as_json)
         raise click.exceptions.Exit(max(outcome.exit_code(fail_on) for outcome in outcomes))
-    session = _Session(job, references, labels)
-    session.open(pack, Path(directory), run_name(job, name), listen, as_json)
+    session = _Session(job, how)
+    session.open(run_name(job, name), listen, as_json)
     state: RunState = "crashed"
     try:
         session.train()
@@ -140,25 +139,25 @@ def run_name(job: Job, name: str | None = None) -> str:
 class _Session:
     """One training run: what it is told, who watches it, where its gauges are."""
 
-    def __init__(self, job: Job, references: Sequence[Reference], labels: dict[str, str]) -> None:
-        self.job, self.steps, self.references, self.labels = job, job.steps, references, labels
+    def __init__(self, job: Job, how: Watching) -> None:
+        self.job, self.steps, self.how = job, job.steps, how
         self.outcome = Outcome()
         self.server: Server | None = None
 
-    def open(self, pack: RulePack, directory: Path, run_id: str, listen: str | None, as_json: bool) -> None:
+    def open(self, run_id: str, listen: str | None, as_json: bool) -> None:
         """Claim rules, port and directory before training starts, so that nothing is left half done."""
         from rltriage.engine.rundir import safe_name
         from rltriage.exporters.gauges import Gauges
         from rltriage.exporters.http import serve_metrics
         from rltriage.training import watch_job
 
+        pack = self.how.pack
         gauges = Gauges(pack.catalogue.metrics, pack.rules)
         if listen:
             self.server = serve_metrics(gauges, listen)
-        self.path = directory / safe_name(run_id)
+        self.path = self.how.directory / safe_name(run_id)
         self.view = _view(as_json, pack.catalogue, self)
-        sinks = (gauges, self.outcome, self.view)
-        self.watched = watch_job(self.job, run_id, pack, directory, sinks, self.references, self.labels)
+        self.watched = watch_job(self.job, run_id, self.how, (gauges, self.outcome, self.view))
 
     def train(self) -> None:
         """Train to the end; every row goes through the monitor to all sinks."""

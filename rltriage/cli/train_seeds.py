@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from rltriage.cli.outcome import Outcome
 from rltriage.cli.output import JsonLines, say
 from rltriage.cli.train import run_name
+from rltriage.engine.rundir import safe_name
 from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.jsonlines import dumps
 from rltriage.training import Named, SeedRun, train_jobs, watch_job
 
 if TYPE_CHECKING:
-    from rltriage.engine.reference import Reference
     from rltriage.exporters.http import Server
-    from rltriage.rules.model import RulePack
     from rltriage.trainer.parallel import Job
+    from rltriage.training import Watching
 
 
 class _Seed:
@@ -53,41 +53,45 @@ class _Seed:
 def train_seeds(
     job: Job,
     seeds: Sequence[int],
+    how: Watching,
     processes: int | None,
-    pack: RulePack,
-    references: Sequence[Reference],
-    directory: Path,
     name: str | None,
     listen: str | None,
     as_json: bool,
-    labels: dict[str, str],
 ) -> list[Outcome]:
     """Train `job` with every seed, each watched and journalled as a run of its own; print and return how they went."""
     jobs = [replace(job, seed=seed) for seed in seeds]
     runs = [_Seed(one.seed, f"{name}-s{one.seed}" if name else run_name(one)) for one in jobs]
-    gauges = Gauges(pack.catalogue.metrics, pack.rules)
+    gauges = Gauges(how.pack.catalogue.metrics, how.pack.rules)
+    shown = [JsonLines(how.pack.catalogue)] if as_json else []
     with _served(gauges, listen) as server:
-        shown = [JsonLines(pack.catalogue)] if as_json else []
+        if not as_json:
+            _introduce(job, len(seeds), server)
         watched = [
-            SeedRun(
-                one,
-                watch_job(one, run.run_id, pack, directory, (gauges, run.named, run.outcome, *shown), references, labels),
-            )
+            SeedRun(one, watch_job(one, run.run_id, how, (gauges, run.named, run.outcome, *shown)))
             for one, run in zip(jobs, runs, strict=True)
         ]
-        if not as_json:
-            what = f"with {job.fault} switched on" if job.fault else "healthy"
-            say(f"training the reference agent, {what}: {len(seeds)} seeds, {job.steps} steps each")
-            if server is not None:
-                say(f"gauges   {server.url}/metrics, live until the runs end")
         _train(watched, processes, job.steps)
-    for run in runs:
-        if as_json:
-            say(dumps(run.as_json()))
-    if not as_json:
-        say("\n".join(("", f"{'seed':>5}  {'fault named first':<28} {'from row':>8}  alerts", *(r.line() for r in runs))))
-        say(f"\njournals {', '.join(str(directory / run.run_id) for run in runs[:2])}{' ...' if len(runs) > 2 else ''}")
+    if as_json:
+        say("\n".join(dumps(run.as_json()) for run in runs))
+    else:
+        _conclude(runs, how.directory)
     return [run.outcome for run in runs]
+
+
+def _introduce(job: Job, seeds: int, server: Server | None) -> None:
+    what = f"with {job.fault} switched on" if job.fault else "healthy"
+    say(f"training the reference agent, {what}: {seeds} {'seed' if seeds == 1 else 'seeds'}, {job.steps} steps each")
+    if server is not None:
+        say(f"gauges   {server.url}/metrics, live until the runs end")
+
+
+def _conclude(runs: Sequence[_Seed], directory: Path) -> None:
+    say(f"\n{'seed':>5}  {'fault named first':<28} {'from row':>8}  alerts")
+    for run in runs:
+        say(run.line())
+    more = f" and {len(runs) - 1} more there" if len(runs) > 1 else ""
+    say(f"\njournal  {directory / safe_name(runs[0].run_id)}{more} (again: rltriage replay DIRECTORY)")
 
 
 @contextmanager
