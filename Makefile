@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs servers load chaos runs bench lint types layers
+.PHONY: help dev demo test check docs servers load chaos runs bench chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -63,6 +63,13 @@ bench: dev  ## judge the recorded runs, write docs/detection.md; fails below the
 	$(BIN)/rltriage bench
 	$(BIN)/python benchmarks/detection.py
 
+chapter: dev  ## run the chapter's experiments again and write docs/chapter.md (a quarter of an hour on two free cores)
+	$(BIN)/python -m rltriage.trainer.chapter --seeds 0-4 --processes 2
+
+chapter-page: dev  ## write docs/chapter.md from the recorded runs (a minute)
+	$(BIN)/python benchmarks/chapter.py
+
 test: dev check servers  ## set-up, check, then the tests
+	@sh tests/exporters/page/fetch_chromium.sh || echo "the browser tests are skipped (with CI=1 they fail)" >&2
 	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
 	$(BIN)/python -m pytest -n 2 tests

@@ -221,11 +221,42 @@ def parse_seeds(text: str) -> list[int]:
     return list(range(int(first), int(last) + 1)) if last else [int(part) for part in text.split(",")]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run everything and write the page and its figures."""
+def publish(
+    runs: Mapping[str, Sequence[History]],
+    seeds: Sequence[int],
+    out: Path,
+    tell: Callable[[str], None],
+    command: str,
+    origin: str = "",
+) -> Path:
+    """Measure what is no run (checks, reruns, rare tokens), write `chapter.md` and the figures into `out`.
+
+    `command` and `origin`, a sentence on where the runs are from, go into the page's head.
+    """
     from rltriage.trainer.chapter_figures import draw_all
     from rltriage.trainer.chapter_page import Results, page
 
+    tell("checks, reruns, rare tokens")
+    results = Results(
+        runs=runs,
+        seeds=seeds,
+        matrix=matrix(),
+        reruns=reruns(),
+        rare={seeds: rare_tokens(0.7, seeds) for seeds in ((1,), tuple(range(1, 21)))},
+        equals_plain=equals_plain(),
+        sources=sources_hash(),
+        command=command,
+        origin=origin,
+    )
+    tell(json.dumps(asdict(results.reruns)))
+    (out / "images").mkdir(parents=True, exist_ok=True)
+    draw_all(results, out / "images")
+    write(out / "chapter.md", page(results))
+    return out / "chapter.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run everything and write the page and its figures."""
     parser = argparse.ArgumentParser(description="Rerun the chapter's experiments and write docs/chapter.md.")
     parser.add_argument("--seeds", type=parse_seeds, default=parse_seeds("0-4"), help="0-4 or 0,3 (default 0-4)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
@@ -240,21 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     torch.set_num_threads(1)
     runs = run_all(options.seeds, options.processes, tell, options.cache)
-    tell("checks, reruns, rare tokens")
-    results = Results(
-        runs=runs,
-        seeds=options.seeds,
-        matrix=matrix(),
-        reruns=reruns(),
-        rare={seeds: rare_tokens(0.7, seeds) for seeds in ((1,), tuple(range(1, 21)))},
-        equals_plain=equals_plain(),
-        sources=sources_hash(),
-    )
-    tell(json.dumps(asdict(results.reruns)))
-    (options.out / "images").mkdir(parents=True, exist_ok=True)
-    draw_all(results, options.out / "images")
-    file = options.out / "chapter.md"
-    write(file, page(results))
+    seeds = ",".join(map(str, options.seeds))
+    file = publish(runs, options.seeds, options.out, tell, f"python -m rltriage.trainer.chapter --seeds {seeds}")
     print(f"wrote {file}")
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rltriage import __version__
 from rltriage.cli.options import (
     config_option,
     fail_on_option,
@@ -24,21 +23,46 @@ from rltriage.cli.outcome import Outcome
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rltriage.engine.reference import Reference
     from rltriage.exporters.http import Server
     from rltriage.exporters.state import RunState
     from rltriage.trainer.config import TrainConfig
+    from rltriage.trainer.parallel import Job
+    from rltriage.training import Watching
+
+MOST_SEEDS = 1000
+
+
+def _seeds(context: click.Context, option: click.Parameter, text: str | None) -> list[int]:
+    """`0-9` or `0,3,7` as a list without repeats."""
+    from rltriage.trainer.chapter import parse_seeds
+
+    if text is None:
+        return []
+    try:
+        first, _, last = text.partition("-")
+        if last and int(last) - int(first) >= MOST_SEEDS:
+            raise click.BadParameter(f"at most {MOST_SEEDS} seeds at once")
+        found = list(dict.fromkeys(parse_seeds(text)))
+    except ValueError:
+        found = []
+    if not found:
+        raise click.BadParameter(f"'{text}' is neither a range like 0-9 nor a list like 0,3,7")
+    return found
 
 
 @click.command("train")
 @click.option("--fault", metavar="ID", help="The fault to switch on, e.g. mask_shift; `--fault list` lists them.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the run.")
+@click.option(
+    "--seeds", callback=_seeds, metavar="0-9", help="Several seeds in parallel: a line for each, no flight recorder."
+)
+@click.option("--processes", type=click.IntRange(1), help="With --seeds: runs at a time. Default: the cores.")
 @click.option("--steps", type=click.IntRange(1, 100_000), help="Default: 24, or what the fault needs to show.")
 @click.option(
     "--listen", metavar="HOST:PORT", help="Serve the gauges there while the run goes on; port 0 takes a free one."
 )
 @click.option("--runs", "directory", default="runs", show_default=True, help="Where the run's directory is made.")
-@click.option("--name", help="The run's id. Default: the fault, the seed and the time.")
+@click.option("--name", help="The run's id, with --seeds its beginning. Default: the fault, the seed and the time.")
 @click.option("--checks/--no-checks", default=True, help="Run the invariants before step 0 (foreign logs lack them).")
 @rules_option
 @config_option
@@ -49,6 +73,8 @@ if TYPE_CHECKING:
 def command(
     fault: str | None,
     seed: int,
+    seeds: list[int],
+    processes: int | None,
     steps: int | None,
     listen: str | None,
     directory: str,
@@ -70,58 +96,70 @@ def command(
         _list_faults()
         return
     _need_torch()
+    if seeds and seed:
+        raise click.UsageError("--seed and --seeds exclude each other: put the seed into the list")
     from rltriage.engine.reference import read_reference
-    from rltriage.trainer.faults import find_fault
+    from rltriage.rules.loader import load_rules
+    from rltriage.training import Watching
 
-    injected = find_fault(fault)
-    count = steps or (injected.steps if injected else 24)
-    settings = _train_config(parse_config(config))
-    run_id = name or f"{fault or 'healthy'}-s{seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    session = _Session(settings, fault, seed, count, labels)
-    session.references = [read_reference(file) for file in reference_files]
-    session.open(packs or ("triage",), Path(directory), run_id, listen, as_json)
+    job = _job(fault, seed, steps, config, checks)
+    references = [read_reference(file) for file in reference_files]
+    how = Watching(load_rules(*(packs or ("triage",))), Path(directory), references, labels)
+    if seeds:
+        from rltriage.cli.train_seeds import train_seeds
+
+        outcomes = train_seeds(job, seeds, how, processes, name, listen, as_json)
+        raise click.exceptions.Exit(max(outcome.exit_code(fail_on) for outcome in outcomes))
+    session = _Session(job, how)
+    session.open(run_name(job, name), listen, as_json)
     state: RunState = "crashed"
     try:
-        session.train(checks)
+        session.train()
         state = "finished"
     finally:
         session.close(state)
     raise click.exceptions.Exit(session.outcome.exit_code(fail_on))
 
 
+def _job(fault: str | None, seed: int, steps: int | None, config: tuple[str, ...], checks: bool) -> Job:
+    """What is to be trained; an unknown fault or field is refused."""
+    from rltriage.trainer.faults import find_fault
+    from rltriage.trainer.parallel import Job
+
+    injected = find_fault(fault)
+    count = steps or (injected.steps if injected else 24)
+    return Job(fault, seed, count, _train_config(parse_config(config)), checks)
+
+
+def run_name(job: Job, name: str | None = None) -> str:
+    """The run's id: as the user named it, or after fault, seed and time."""
+    return name or f"{job.fault or 'healthy'}-s{job.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
 class _Session:
     """One training run: what it is told, who watches it, where its gauges are."""
 
-    def __init__(self, config: TrainConfig, fault: str | None, seed: int, steps: int, labels: dict[str, str]) -> None:
-        self.config, self.fault, self.seed, self.steps, self.labels = config, fault, seed, steps, labels
+    def __init__(self, job: Job, how: Watching) -> None:
+        self.job, self.steps, self.how = job, job.steps, how
         self.outcome = Outcome()
         self.server: Server | None = None
-        self.references: list[Reference] = []
 
-    def open(self, packs: tuple[str, ...], directory: Path, run_id: str, listen: str | None, as_json: bool) -> None:
+    def open(self, run_id: str, listen: str | None, as_json: bool) -> None:
         """Claim rules, port and directory before training starts, so that nothing is left half done."""
-        from rltriage.engine.rows import Fact, Run
-        from rltriage.engine.rundir import RunDirectory, safe_name
+        from rltriage.engine.rundir import safe_name
         from rltriage.exporters.gauges import Gauges
         from rltriage.exporters.http import serve_metrics
-        from rltriage.rules.loader import load_rules
-        from rltriage.trainer.config import config_facts
-        from rltriage.trainer.faults import faulty_config
-        from rltriage.watching import Journal, WatchedRun
+        from rltriage.training import watch_job
 
-        pack = load_rules(*packs)
-        catalogue = pack.catalogue
-        facts = config_facts(faulty_config(self.config, self.fault), steps=self.steps)
-        run = Run(run_id, self.labels, {key: Fact(value, "declared", "trainer") for key, value in facts.items()})
-        gauges = Gauges(catalogue.metrics, pack.rules)
+        pack = self.how.pack
+        gauges = Gauges(pack.catalogue.metrics, pack.rules)
         if listen:
             self.server = serve_metrics(gauges, listen)
-        self.path = directory / safe_name(run_id)
-        files = RunDirectory(self.path, run_id, config=facts, labels=self.labels, created=_now(), version=__version__)
-        self.view = _view(as_json, catalogue, self)
-        self.watched = WatchedRun(run, pack, (gauges, Journal(files, catalogue), self.outcome, self.view), self.references)
+        self.path = self.how.directory / safe_name(run_id)
+        self.view = _view(as_json, pack.catalogue, self)
+        self.watched = watch_job(self.job, run_id, self.how, (gauges, self.outcome, self.view))
 
-    def train(self, checks: bool) -> None:
+    def train(self) -> None:
         """Train to the end; every row goes through the monitor to all sinks."""
         import torch
 
@@ -131,13 +169,13 @@ class _Session:
         torch.set_num_threads(1)  # a tiny model gains nothing from a second thread, and exactness holds per thread count
         with self.view:
             train(
-                self.config,
-                fault=self.fault,
+                self.job.config,
+                fault=self.job.fault,
                 emit=self.watched.emit,
-                steps=self.steps,
-                seed=self.seed,
+                steps=self.job.steps,
+                seed=self.job.seed,
                 clock=time.time,
-                checks=checks,
+                checks=self.job.checks,
                 recorder=FlightRecorder(self.path / "recorder"),
             )
 
@@ -153,12 +191,12 @@ class _Session:
         from rltriage.trainer.invariants import run_checks
         from rltriage.trainer.probe import reference_probe
 
-        return line(run_checks(reference_probe(self.fault), only=[number])[0])
+        return line(run_checks(reference_probe(self.job.fault), only=[number])[0])
 
     def introduce(self, console: Console) -> None:
         """What is about to happen and where to look meanwhile."""
-        what = f"with {self.fault} switched on" if self.fault else "healthy"
-        console.print(f"training the reference agent, {what}: seed {self.seed}, {self.steps} steps")
+        what = f"with {self.job.fault} switched on" if self.job.fault else "healthy"
+        console.print(f"training the reference agent, {what}: seed {self.job.seed}, {self.steps} steps")
         if self.server is not None:
             console.print(f"gauges   {self.server.url}/metrics, live until the run ends")
 
@@ -205,9 +243,3 @@ def _need_torch() -> None:
 
     if find_spec("torch") is None:
         raise click.UsageError("training needs torch: pip install 'rltriage[trainer]'")
-
-
-def _now() -> str:
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).isoformat(timespec="seconds")
