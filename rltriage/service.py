@@ -34,7 +34,7 @@ from rltriage.watching import Sink
 
 log = logging.getLogger("rltriage.service")
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 0.5
 FLUSH_SECONDS = 1.0
 OVERDUE_SECONDS = 15.0
 DISCOVER_SECONDS = 10.0
