@@ -97,9 +97,9 @@ def _cases() -> dict[str, int]:
 
 _INTRO = """# How well faults are named
 
-{runs} runs of the reference trainer with one of the chapter's {faults} faults switched on, and {healthy} healthy
-runs, of {steps} steps each, replayed through the same monitor as live runs. With the invariants run at step 0 the
-right fault is the first suspect in {first} of {runs} runs; {alarmed} of {healthy} healthy runs raise an alert at
+Runs of the reference trainer with a known fault, and healthy ones, replayed as if they were live. {runs} runs have
+one of the chapter's {faults} faults switched on, {healthy} are healthy; each has {steps} steps. With the invariants run at
+step 0 the right fault is the first suspect in {first} of {runs} runs; {alarmed} of {healthy} healthy runs raise an alert at
 warning or above. This page is generated from recorded rows (`tests/data/runs`) and a test fails when it is stale.
 """
 

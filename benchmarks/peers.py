@@ -1,12 +1,14 @@
 """rltriage beside rlwatch, rldoctor and rlprobe on the same rows: what each says, and how many rows a second it takes.
 
-    python benchmarks/peers.py export ROWS.json            recorded runs, cases and 100,000 rows, for the peers to read
     python -m venv peers && peers/bin/pip install rlwatch==0.5.1 rldoctor==0.2.0 rlprobe==0.1.0
-    peers/bin/python benchmarks/peers.py judge ROWS.json PEERS.json
-    python benchmarks/peers.py ours ROWS.json OURS.json
-    python benchmarks/peers.py page PEERS.json OURS.json docs/peers.md
+    python benchmarks/peers.py export DIR                 recorded runs and cases, for the peers to read
+    peers/bin/python benchmarks/peers.py peers DIR        what they say
+    peers/bin/python benchmarks/peers.py peers-speed DIR  how many rows a second they take
+    python benchmarks/peers.py ours DIR
+    python benchmarks/peers.py ours-speed DIR
+    python benchmarks/peers.py page DIR                   docs/peers.md
 
-`judge` imports nothing of ours, so that it runs in an environment of the peers alone; they are no dependency. Every tool
+The steps of the peers import nothing of ours and run in an environment of their own; they are no dependency. Every tool
 gets its own names for the same numbers, its defaults, and the whole run: rlwatch row by row, as it works; rldoctor and
 rlprobe their diagnosis of the finished run, which sees most. Speed is CPU time of the live path, cut at 60 s.
 """
@@ -19,6 +21,7 @@ import math
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -135,21 +138,25 @@ def rlprobe_live(rows: Rows, deadline: float) -> int:
     return len(rows)
 
 
-def judge(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What every peer says about every run, and its speed."""
+def peers_say(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Tool -> run -> what it says."""
     tools: dict[str, Callable[[Rows, Mapping[str, Any]], list[str]]] = {
         "rlwatch": lambda rows, config: rlwatch_live(rows)[0],
         "rldoctor": rldoctor_whole,
         "rlprobe": lambda rows, config: rlprobe_whole(rows),
     }
-    said = {name: {run["name"]: tool(run["rows"], run["config"]) for run in data["runs"]} for name, tool in tools.items()}
-    speeds = {
+    return {name: {run["name"]: tool(run["rows"], run["config"]) for run in data["runs"]} for name, tool in tools.items()}
+
+
+def peers_speed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Tool -> rows taken and CPU seconds."""
+    tools: dict[str, Callable[[Rows, float], int]] = {
         "rlwatch": lambda rows, deadline: rlwatch_live(rows, deadline)[1],
         "rldoctor": rldoctor_live,
         "rlprobe": rlprobe_live,
     }
     rows = list(speed_rows(data))
-    return {"said": said, "speed": {name: timed(take, rows) for name, take in speeds.items()}}
+    return {name: timed(take, rows) for name, take in tools.items()}
 
 
 def timed(take: Callable[[Rows, float], int], rows: Rows) -> dict[str, float]:
@@ -195,35 +202,50 @@ def export() -> dict[str, Any]:
     return {"runs": runs}
 
 
-def ours(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of rltriage: loud rules and the first suspects of the last incident."""
-    from rltriage.detection import Listener
-    from rltriage.engine.rows import Fact, Row, Run
-    from rltriage.rules.loader import load_rules
+def watched(run: Mapping[str, Any], pack: Any, heard: Any) -> Any:
+    """A run of rltriage as `rltriage replay` would have it."""
+    from rltriage.engine.rows import Fact, Run
     from rltriage.watching import WatchedRun
 
-    pack, said, suspects = load_rules("triage"), {}, {}
+    facts = {name: Fact(value, "declared") for name, value in run["config"].items()}
+    return WatchedRun(Run(run["name"], facts=facts), pack, (heard,))
 
-    def watched(name: str, config: Mapping[str, Any], heard: Listener) -> WatchedRun:
-        return WatchedRun(Run(name, facts={k: Fact(v, "declared") for k, v in config.items()}), pack, (heard,))
 
+def we_say(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Run -> the rules that fired at warning or above, and who was first suspect at some time."""
+    from rltriage.detection import Listener
+    from rltriage.engine.rows import Row
+    from rltriage.rules.loader import load_rules
+
+    pack = load_rules("triage")
+    said: dict[str, Any] = {"fired": {}, "named": {}}
     for run in data["runs"]:
         heard = Listener()
-        monitor = watched(run["name"], run["config"], heard)
+        monitor = watched(run, pack, heard)
         for row in run["rows"]:
             monitor.emit(Row(int(row["step"]), {name: value for name, value in row.items() if name != "step"}))
-        said[run["name"]] = [alert.rule for _, alert in heard.loud]
+        said["fired"][run["name"]] = [alert.rule for _, alert in heard.loud]
         named = {suspect.fault for _, incident in heard.incidents for suspect in incident.suspects[:1]}
-        suspects[run["name"]] = sorted(named)
+        said["named"][run["name"]] = sorted(named)
+    return said
+
+
+def our_speed(data: Mapping[str, Any]) -> dict[str, float]:
+    """Rows taken and CPU seconds, rows made beforehand, with a sink that listens."""
+    from rltriage.detection import Listener
+    from rltriage.engine.rows import Row
+    from rltriage.rules.loader import load_rules
+
+    healthy = next(run for run in data["runs"] if run["group"] == "healthy")
+    monitor = watched(healthy, load_rules("triage"), Listener())
     rows = [Row(int(row.pop("step")), row) for row in speed_rows(data)]
-    monitor = watched("speed", data["runs"][-1]["config"], Listener())
 
     def take(_: Rows, deadline: float) -> int:
         for row in rows:
             monitor.emit(row)
         return len(rows)
 
-    return {"said": said, "suspects": suspects, "speed": timed(take, ())}
+    return timed(take, ())
 
 
 def counted(data: Mapping[str, Any], said: Mapping[str, Sequence[str]], names: Callable[[str], set[str]]) -> list[str]:
@@ -245,64 +267,67 @@ def kind(run: Mapping[str, Any]) -> str:
     return "faults" if run["accept"] else "healthy"
 
 
-def page(data: Mapping[str, Any], peers: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """`docs/peers.md`."""
-    lines = [HEAD]
-    own_speed = own["speed"]["rows"] / own["speed"]["seconds"]
+def page(found: Mapping[str, Any]) -> str:
+    """`docs/peers.md` from what the other steps found, by step."""
+    data, peers, own = found["export"], found["peers"], found["ours"]
+    own_rate = found["ours-speed"]["rows"] / found["ours-speed"]["seconds"]
 
     def line(tool: str, cells: Sequence[str], speed: Mapping[str, float]) -> str:
         rate = speed["rows"] / speed["seconds"]
         cut = "" if speed["rows"] == SPEED_ROWS else f" (cut after {speed['rows']:,.0f} rows)"
-        return f"| {tool} | {' | '.join(cells)} | {rate:,.0f}{cut} | {own_speed / rate:,.1f} |"
+        return f"| {tool} | {' | '.join(cells)} | {rate:,.0f}{cut} | {own_rate / rate:,.1f} |"
 
-    lines.append(line("rltriage", counted(data, own["said"], lambda name: set(own["suspects"][name])), own["speed"]))
-    for tool, said in peers["said"].items():
+    lines = [HEAD]
+    lines.append(line("rltriage", counted(data, own["fired"], lambda run: set(own["named"][run])), found["ours-speed"]))
+    for tool, said in peers.items():
 
         def names(run: str, said: Mapping[str, Sequence[str]] = said) -> set[str]:
             return {fault for detector in said[run] for fault in NAMES.get(detector, ())}
 
-        lines.append(line(tool, counted(data, said, names), peers["speed"][tool]))
+        lines.append(line(tool, counted(data, said, names), found["peers-speed"][tool]))
     lines.append("\n## What fired on healthy runs\n")
-    for tool, said in (("rltriage", own["said"]), *peers["said"].items()):
-        fired: dict[str, int] = {}
-        for run in data["runs"]:
-            if kind(run) == "healthy":
-                for detector in set(said[run["name"]]):
-                    fired[detector] = fired.get(detector, 0) + 1
-        told = ", ".join(f"`{name}` in {count}" for name, count in sorted(fired.items(), key=lambda item: -item[1]))
+    for tool, said in {"rltriage": own["fired"], **peers}.items():
+        fired = Counter(name for run in data["runs"] if kind(run) == "healthy" for name in set(said[run["name"]]))
+        told = ", ".join(f"`{name}` in {count}" for name, count in fired.most_common())
         lines.append(f"- {tool}: {told or 'nothing'}")
     return "\n".join(lines) + "\n"
 
 
 HEAD = """# Beside other tools
 
-The recorded runs of the reference trainer (`docs/detection.md`; without results of invariants, as other trainers log) and
-the cases rebuilt from public bug reports (`tests/data/cases`), given to four tools in one run: rltriage, rlwatch 0.5.1,
-rldoctor 0.2.0 and rlprobe 0.1.0, each under its own metric names and with its defaults. *Alarmed* counts runs with any
-alert at warning or above, *named* those in which the right fault was named: for rltriage as first suspect, for the
-others by any detector whose name can be read as that fault (the mapping is in `benchmarks/peers.py`). Recorded runs have
-24 rows: rlprobe wants 30 before it says anything and rlwatch waits for 20 to 50, so their silence there is a minimum
-length and not a judgement. Speed is rows per CPU second of the live path on 100,000 rows (rldoctor and rlprobe diagnose
-again every 25 rows, as they do live), cut at 60 s; the last column is how many times faster rltriage was in the same run.
+What four tools say about the same rows, and how many rows a second they take. The rows are the recorded runs of the
+reference trainer ([detection.md](detection.md); without results of invariants, as other trainers log) and the cases
+rebuilt from public bug reports (`tests/data/cases`); the tools are rltriage, rlwatch 0.5.1, rldoctor 0.2.0 and rlprobe
+0.1.0, each under its own metric names and with its defaults.
 
-How to repeat it is in the first lines of `benchmarks/peers.py`. This page is generated.
+*Alarmed* counts runs with any alert at warning or above, *named* those in which the right fault was named: for rltriage as
+first suspect at some time, for the others by any detector whose name can be read as that fault (the mapping is in
+`benchmarks/peers.py`). Recorded runs have 24 rows: rlprobe wants 30 before it says anything and rlwatch waits for 20 to 50,
+so their silence there is a minimum length and not a judgement. Speed is rows per CPU second of the live path on 100,000
+rows (rldoctor and rlprobe diagnose again every 25 rows, as they do live), cut at 60 s; the last column is how many times
+faster rltriage was. The first lines of `benchmarks/peers.py` say how to repeat it; this page is generated.
 
 | tool | faults: alarmed / named | cases: alarmed / named | healthy alarmed | look-alikes alarmed | rows/s | ratio |
 |---|---|---|---|---|---|---|"""
 
 
-def main(arguments: Sequence[str]) -> None:
-    """One of the four steps."""
-    step, *paths = arguments
-    if step == "export":
-        Path(paths[0]).write_text(json.dumps(export()))
-    elif step in ("judge", "ours"):
-        found = (judge if step == "judge" else ours)(json.loads(Path(paths[0]).read_text()))
-        Path(paths[1]).write_text(json.dumps(found))
-    elif step == "page":
-        peers, own, target = paths
-        Path(target).write_text(page(export(), json.loads(Path(peers).read_text()), json.loads(Path(own).read_text())))
+STEPS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "peers": peers_say,
+    "peers-speed": peers_speed,
+    "ours": we_say,
+    "ours-speed": our_speed,
+}
+
+
+def main(step: str, folder: Path) -> None:
+    """One step; its result goes into the folder under its name."""
+    if step == "page":
+        found = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("export", *STEPS)}
+        (ROOT / "docs" / "peers.md").write_text(page(found))
+        return
+    result = export() if step == "export" else STEPS[step](json.loads((folder / "export.json").read_text()))
+    (folder / f"{step}.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], Path(sys.argv[2]))

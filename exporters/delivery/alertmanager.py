@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from rltriage.exporters.delivery.base import Outcome, send_halving
 from rltriage.exporters.delivery.http import Poster
@@ -60,7 +61,9 @@ class Alertmanager:
             found["endsAt"] = _rfc3339(min(message.observed, now))
         # Anything but an absolute URL is answered with 422.
         if self._generator_url:
-            found["generatorURL"] = self._generator_url
+            # The alert's own address on the on-call page, the same after a restart.
+            run, alert = quote(message.run, safe=""), quote(message.alert, safe="")
+            found["generatorURL"] = f"{self._generator_url.rstrip('/')}/runs/{run}/alerts/{alert}"
         return found
 
 

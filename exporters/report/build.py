@@ -12,7 +12,7 @@ from rltriage.engine.triage import CHECKS
 from rltriage.engine.triage.symptoms import symptom
 from rltriage.exporters.report.collect import OPEN, Collector
 from rltriage.exporters.report.model import Chart, Check, Line, Mark, Missing, Outlook, RunReport
-from rltriage.rules.model import SEVERITIES, Catalogue, Rule, RulePack
+from rltriage.rules.model import SEVERITIES, Catalogue, MetricInfo, Rule, RulePack
 
 MAX_CHARTS = 16
 _STANDING = (*OPEN, "ended")
@@ -35,7 +35,8 @@ def build(
         rules = {rule.id: rule for rule in pack.rules}
         fitted = Fitted(references)
         fitted.learn(run.facts)
-        lines = {name: line_of(run, name, fitted) for name in run.curves if not name.startswith("check_")}
+        known = pack.catalogue.metrics
+        lines = {name: line_of(run, name, fitted, known.get(name)) for name in run.curves if not name.startswith("check_")}
         covered = _coverage(run, pack, not fitted.why_not)
         return RunReport(
             **{field.name: getattr(now, field.name) for field in fields(now)},
@@ -55,9 +56,7 @@ def build(
             rules=rules,
             seen=frozenset(run.curves),
             why_no_band=fitted.why_not,
-            unmapped=tuple(
-                name for name in unmapped if name not in pack.catalogue.metrics and not name.startswith("check_")
-            ),
+            unmapped=tuple(name for name in unmapped if name not in known and not name.startswith("check_")),
             questions=tuple(dict.fromkeys(alert.question for alert in now.standing if alert.question)),
         )
 
@@ -107,15 +106,17 @@ def _as_known_now(alert: Alert, run: Collector) -> Alert:
     return alert if newest.explained_by == alert.explained_by else replace(alert, explained_by=newest.explained_by)
 
 
-def line_of(run: Collector, name: str, fitted: Fitted | None = None) -> Line:
-    """One metric's course, with its healthy band where a reference has one."""
+def line_of(run: Collector, name: str, fitted: Fitted | None = None, info: MetricInfo | None = None) -> Line:
+    """One metric's course, with its healthy band where a reference has one, within the values that the metric can have."""
     curve = run.curves[name]
     buckets = tuple(curve.buckets())
+    low, high = (info.low, info.high) if info is not None else (None, None)
     band = []
     for bucket in buckets if fitted is not None else ():
         bounds = fitted.bounds(name, bucket.step - (run.first_step or 0)) if fitted is not None else None
         if bounds is not None:
-            band.append((bucket.step, *bounds))
+            lower = bounds[0] if low is None else max(bounds[0], low)
+            band.append((bucket.step, lower, bounds[1] if high is None else min(bounds[1], high)))
     return Line(name, buckets, curve.width, tuple(curve.gaps), tuple(band))
 
 

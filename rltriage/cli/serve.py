@@ -70,7 +70,8 @@ def _run(settings: Config, page: str, insecure: bool) -> None:
     from rltriage.service import Service, web_of
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")  # stderr
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    for name in ("apscheduler", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     board = Board()
 
     def sinks(pack: RulePack) -> Iterable[Sink]:

@@ -114,6 +114,14 @@ def _refused(block: Any) -> None:
         parse_config(block.text)
 
 
+def _compose(block: Any) -> None:
+    assert yaml.safe_load(block.text)["services"]
+
+
+def _kubernetes(block: Any) -> None:
+    assert all({"apiVersion", "kind", "metadata"} <= set(each) for each in yaml.safe_load_all(block.text) if each)
+
+
 def _profile(block: Any) -> None:
     assert yaml.safe_load(block.text)["profile"]
 
@@ -128,6 +136,8 @@ YAML_KINDS: dict[str, Callable[[Any], None]] = {
     "prometheus": _prometheus,
     "alertmanager": _alertmanager,
     "profile": _profile,
+    "compose": _compose,
+    "kubernetes": _kubernetes,
 }
 
 

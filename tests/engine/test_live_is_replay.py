@@ -55,7 +55,7 @@ row = st.fixed_dictionaries(
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(row, min_size=3, max_size=30), st.data())
 def test_live_is_replay_for_any_split_of_the_bytes_and_any_kill(pack: RulePack, tmp_path: Path, rows, data) -> None:
-    """However a log arrives, and wherever its watcher dies and another reads anew, the transitions are those of a replay."""
+    """However a log arrives, and wherever its watcher dies and another reads on, the transitions are those of a replay."""
     text = "".join(json.dumps({"step": step, **row}) + "\n" for step, row in enumerate(rows)).encode()
     whole, log = tmp_path / "whole.jsonl", tmp_path / "live.jsonl"
     whole.write_bytes(text)

@@ -25,10 +25,10 @@ def test_rows_on_disk_reach_the_page(tmp_path: Path) -> None:
         assert process.stdout is not None
         page = process.stdout.readline().split()[-1]
         with urllib.request.urlopen(f"{page}/events", timeout=60) as stream:
-            while b"live" not in stream.readline() and _runs(page) == []:
-                pass  # each line of the stream is waited for
-        run = next(iter(_runs(page)))
-        assert (run["run"], run["fault"]) == ("live", "ref_is_policy")
+            named: list[tuple[str, str]] = []
+            while not named and stream.readline():  # each line is waited for; the last one comes after the last row
+                named = [(run["run"], run["fault"]) for run in _runs(page) if run["rows"] == len(rows)]
+        assert named == [("live", "ref_is_policy")]
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0

@@ -20,7 +20,7 @@ def test_the_body_is_an_array_of_alerts_with_aware_times(journal, messages):
     assert [alert["labels"]["run"] for alert in body] == ["r0", "r1"]
     assert body[0]["startsAt"] == "1970-01-01T00:00:50.000Z"
     assert body[0]["endsAt"] == f"1970-01-01T00:0{int((200 + LIFE_SECONDS) // 60)}:20.000Z"
-    assert body[0]["generatorURL"] == "http://watch:9464"
+    assert body[0]["generatorURL"] == "http://watch:9464/runs/r0/alerts/r0%2Fkl-ref-exactly-zero"
 
 
 def test_a_resolved_alert_ends_when_it_was_seen_to(journal, make_alert):

@@ -82,7 +82,8 @@ def browser():
     """One headless Chromium for all tests."""
     api = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
     if CHROMIUM is None:
-        pytest.skip("browser tests need a chromium: apt-get install chromium, or set RLTRIAGE_CHROMIUM")
+        why = "browser tests need a chromium: apt-get install chromium, or set RLTRIAGE_CHROMIUM"
+        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
     with api.sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=CHROMIUM)
         yield running
