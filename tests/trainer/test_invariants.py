@@ -7,6 +7,7 @@ import torch
 
 from rltriage.rules.errors import RltriageError
 from rltriage.trainer import CHECKS, FAULTS, TrainConfig, as_metrics, reference_probe, run_checks
+from rltriage.trainer.policy import load_base
 
 FAILING = {
     None: set(),
@@ -20,10 +21,17 @@ FAILING = {
 }
 
 
+@pytest.fixture(scope="module")
+def healthy():
+    """All checks of the healthy trainer, run once, and the policy that they looked at."""
+    policy = load_base()
+    return run_checks(reference_probe(policy=policy, config=TrainConfig())), policy
+
+
 @pytest.mark.parametrize("fault", FAILING)
-def test_each_code_fault_fails_exactly_its_checks(fault):
+def test_each_code_fault_fails_exactly_its_checks(fault, healthy):
     """The chapter's matrix, 8 rows by 9 columns, plus check 10 for the entropy penalty that its nine let pass."""
-    results = run_checks(reference_probe(fault))
+    results = run_checks(reference_probe(fault)) if fault else healthy[0]
     assert [r.number for r in results] == list(range(1, 12))
     assert all(r.passed is not None for r in results)
     assert {r.number for r in results if not r.passed} == FAILING[fault]
@@ -40,9 +48,9 @@ def test_configuration_faults_pass_every_check():
         assert all(r.passed for r in run_checks(reference_probe(fault)))
 
 
-def test_healthy_values_have_the_chapters_margins():
+def test_healthy_values_have_the_chapters_margins(healthy):
     """The mask is exact, sampler and trainer agree to fp32 rounding, the gradient is the same in one pass."""
-    value = {r.number: r.value for r in run_checks(reference_probe(), only=[1, 2, 3, 4, 5, 6])}
+    value = {r.number: r.value for r in healthy[0]}
     assert value[1] == value[3] == value[6] == 0
     assert 0 < value[2] < 1e-5
     assert value[4] < 1e-6 and value[5] < 1e-7
@@ -143,12 +151,9 @@ def test_json_has_the_public_shape():
     }
 
 
-def test_checking_leaves_the_policy_alone():
+def test_checking_leaves_the_policy_alone(healthy):
     """The run goes on with the bits it had: no parameter, no gradient changes."""
-    from rltriage.trainer.policy import load_base
-
-    policy, before = load_base(), load_base()
-    run_checks(reference_probe(policy=policy, config=TrainConfig()))
+    policy, before = healthy[1], load_base()
     assert all(torch.equal(a, b) for a, b in zip(policy.parameters(), before.parameters(), strict=True))
     assert all(p.grad is None for p in policy.parameters())
 

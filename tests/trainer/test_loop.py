@@ -20,21 +20,22 @@ def mean(rows, key):
 
 
 @pytest.mark.parametrize(
-    "config", [TrainConfig(), TrainConfig(kl_coef=0.1, entropy_coef=0.01, loss_mode="seq_mean_token_mean")]
+    ("config", "steps"),
+    [(TrainConfig(), 5), (TrainConfig(kl_coef=0.1, entropy_coef=0.01, loss_mode="seq_mean_token_mean"), 2)],
 )
-def test_without_a_fault_it_is_the_plain_trainer(config):
-    """Bit-identical parameters and statistics over 5 steps, with checks and evaluations interleaved (chapter 18.2)."""
+def test_without_a_fault_it_is_the_plain_trainer(config, steps):
+    """Bit-identical parameters and statistics (chapter 18.2: over 5 steps), with checks and evaluations interleaved."""
     plain, logged = load_base(), load_base()
-    expected = train_plain(plain, config, steps=5)
-    rows = train(config, steps=5, policy=logged)
+    expected = train_plain(plain, config, steps=steps)
+    rows = train(config, steps=steps, policy=logged)
     assert all(torch.equal(p, q) for p, q in zip(plain.parameters(), logged.parameters(), strict=True))
     assert [{key: row.metrics[key] for key in expected[0]} for row in rows] == expected
 
 
 def test_the_same_seed_gives_the_same_rows_and_another_seed_does_not(run):
     """Evaluation has its own generator, so it shifts nothing; the seed decides everything."""
-    again = [row.metrics for row in train(steps=3, checks=False)]
-    first = run(steps=3)
+    again = [row.metrics for row in train(steps=2, checks=False)]
+    first = run(steps=2)
     assert [[row[key] for key in first[0]] for row in again] == [[row[key] for key in first[0]] for row in first]
     other = train(steps=1, seed=1, checks=False, eval_tasks=())
     assert other[0].metrics["grad_norm"] != first[0]["grad_norm"]
@@ -108,10 +109,12 @@ def test_stale_old_logp_pins_ratio_and_clip(run):
     assert all(row["ratio_max"] == row["ratio_min"] == 1 and row["clip_frac"] == 0 for row in run("stale_old_logp", 4))
 
 
-def test_temperature_mismatch_shows_before_any_step(run):
-    """The gap is a few hundredths of a nat, and the ratio is off 1 in the first minibatch already."""
-    (row,) = run("temperature_mismatch", 1)
-    assert 0.02 < row["logp_gap"] < 0.3 and row["ratio_first_max"] > 1.5
+def test_temperature_mismatch_shows_before_any_step_and_ends_the_reading(run):
+    """The gap is a few hundredths of a nat, the ratio is off 1 in the first minibatch, and the rare reads go first."""
+    rows, healthy = run("temperature_mismatch", 6), run(steps=6)
+    assert all(0.02 < row["logp_gap"] < 0.3 and row["ratio_first_max"] > 1.5 for row in rows[:4])
+    assert mean(rows[-3:], "reads") < 0.1 and mean(rows[-3:], "reads") < rows[0]["reads"] / 3
+    assert mean(healthy[-3:], "reads") > 0.1
 
 
 def test_a_live_reference_is_exactly_no_reference(run):
@@ -132,21 +135,22 @@ def test_a_high_learning_rate_breaks_the_format(run):
 
 def test_reward_hacking_raises_the_reward_alone(run):
     """The paid verifier and the hidden tests part on the same episodes."""
-    rows = run("reward_hacking", 12)
-    assert mean(rows[-2:], "reward") > 0.5 > 0.3 > mean(rows[-2:], "pass_rate")
-    assert mean(rows[-2:], "hardcode") > mean(rows[:2], "hardcode") + 0.3
+    rows = run("reward_hacking", 6)
+    assert mean(rows[-2:], "reward") > 0.8 and mean(rows[-2:], "pass_rate") < 0.05 < rows[0]["pass_rate"]
+    assert mean(rows[-2:], "hardcode") > mean(rows[:2], "hardcode") + 0.5
 
 
 def test_an_entropy_penalty_outruns_the_reward(run):
-    """Entropy is more than halved and reading vanishes, while the reward falls behind the healthy run's."""
-    rows, healthy = run("entropy_collapse", 8), run(steps=14)[:8]
-    assert mean(rows[-2:], "entropy") < 0.5 * mean(healthy[-2:], "entropy")
+    """Entropy falls below a quarter of its start, reading vanishes, the reward stays behind; a healthy run explores."""
+    rows, healthy = run("entropy_collapse", 12), run(steps=12)
+    assert mean(rows[-2:], "entropy") < 0.25 * rows[0]["entropy"]
+    assert mean(healthy[-2:], "entropy") > 0.4 * healthy[0]["entropy"]
     assert mean(rows[-2:], "reads") < 0.1 < mean(healthy[-2:], "reads")
-    assert mean(rows[-2:], "reward") < mean(healthy[-2:], "reward")
+    assert mean(rows[-4:], "reward") < 0.9 * mean(healthy[-4:], "reward")
 
 
 def test_a_sign_error_descends(run):
     """Reward falls to almost nothing while the optimizer metrics look healthy."""
-    rows = run("sign_flip", 8)
+    rows = run("sign_flip", 6)
     assert mean(rows[-3:], "reward") < 0.5 * mean(rows[:3], "reward")
     assert max(row["approx_kl"] for row in rows) < 0.02

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -50,37 +51,58 @@ def test_the_trigger_fires_when_a_critical_alert_starts():
     assert trigger(row(1, 0.2), StepReport(1)) == "" == trigger(row(2, 0.2), object())
 
 
-def record(folder, fault=None, at=2, **config):
+def record(folder, fault=None, at=1, **config):
     """A short run that records the step `at`."""
     recorder = FlightRecorder(folder, trigger=lambda row, report: "asked for" if row.step == at else "")
     rows = train(TrainConfig(**config), fault=fault, steps=at + 1, checks=False, eval_tasks=(), recorder=recorder)
     return rows[at]
 
 
-@pytest.mark.parametrize("fault", [None, "mask_shift", "dropout_active", "accum_norm"])
-def test_a_replayed_step_gives_the_same_bits(tmp_path, fault):
-    """Model, Adam's moments, batch and generator are enough: every update statistic is equal (chapter 18.8)."""
-    recorded = record(tmp_path, fault)
-    outcome = replay_step(tmp_path, 2)
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory):
+    """A healthy run's recording, made once, and the row of its step."""
+    folder = tmp_path_factory.mktemp("healthy")
+    return folder, record(folder)
+
+
+@pytest.fixture
+def recording(healthy, tmp_path):
+    """A copy of it that a test may damage."""
+    return shutil.copytree(healthy[0], tmp_path / "copy")
+
+
+def check_replay(folder, recorded):
+    """Every statistic of the update comes out again."""
+    outcome = replay_step(folder, 1)
     assert outcome.exact and outcome.differences == () and outcome.compared > 15
-    assert find_recording(tmp_path, 2).statistics == dict(recorded.metrics)
+    assert find_recording(folder, 1).statistics == dict(recorded.metrics)
+
+
+def test_a_replayed_step_gives_the_same_bits(healthy):
+    """Model, Adam's moments, batch and generator are enough: every update statistic is equal (chapter 18.8)."""
+    check_replay(*healthy)
+
+
+@pytest.mark.parametrize("fault", ["mask_shift", "dropout_active", "accum_norm"])
+def test_a_step_of_a_faulty_trainer_replays_with_its_fault(tmp_path, fault):
+    """The fault's own arithmetic, its dropout masks included, is repeated bit by bit."""
+    check_replay(tmp_path, record(tmp_path, fault))
 
 
 def test_the_reference_of_a_kl_term_is_recorded_too(tmp_path):
     """A replay without the frozen reference would give another KL."""
     record(tmp_path, kl_coef=0.1)
-    assert replay_step(tmp_path, 2).exact
+    assert replay_step(tmp_path, 1).exact
 
 
-def test_a_replay_says_which_number_moved(tmp_path):
+def test_a_replay_says_which_number_moved(recording):
     """With one statistic altered, exactly that one is named."""
-    record(tmp_path)
-    file = tmp_path / "step-2" / "meta.json"
+    file = recording / "step-1" / "meta.json"
     meta = json.loads(file.read_text())
     meta["statistics"]["entropy"] = (1.5).hex()
     meta["environment"]["torch"] = "0.0"
     file.write_text(json.dumps(meta))
-    outcome = replay_step(tmp_path, 2)
+    outcome = replay_step(recording, 1)
     assert [(m.name, m.recorded) for m in outcome.moved] == [("entropy", 1.5)]
     assert outcome.differences == (f"torch is {torch.__version__}, was 0.0",)
 
@@ -94,13 +116,12 @@ def test_a_replay_shows_the_episodes_that_dominate(tmp_path):
     assert outcome.dominant[0].text.startswith("<bos> <task> fix")
 
 
-def test_a_changed_file_is_refused(tmp_path):
+def test_a_changed_file_is_refused(recording):
     """A recording whose bytes are not those that were hashed would replay something else."""
-    record(tmp_path)
-    file = tmp_path / "step-2" / "model.safetensors"
+    file = recording / "step-1" / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
     with pytest.raises(SourceError, match=r"model\.safetensors: is damaged or was changed"):
-        replay_step(tmp_path, 2)
+        replay_step(recording, 1)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 9}', '{"format": 1, "step": "2"}'])
@@ -154,7 +175,6 @@ def test_a_disk_that_fails_costs_the_recording_not_the_run(tmp_path, caplog):
     assert "could not be recorded" in caplog.text
 
 
-def test_recording_does_not_change_the_run(tmp_path, run):
+def test_recording_does_not_change_the_run(healthy, run):
     """Same rows with and without a recorder."""
-    recorded = record(tmp_path)
-    assert recorded.metrics == run(steps=3)[2]
+    assert healthy[1].metrics == run(steps=2)[1]
