@@ -42,7 +42,7 @@ SCRAPE_SECONDS = 5.0
 FAULT_EVERY = 100
 FAULT = {"logp_placeholder_frac": 0.3}
 RULE = "logp-placeholder"
-PATIENCE = 120.0
+PATIENCE = 300.0
 _LAST_ROW = re.compile(r"^rltriage_last_row_timestamp_seconds\{.*\} (\S+)$", re.MULTILINE)
 _ROWS = re.compile(r"^rltriage_rows_total\{.*\} (\S+)$", re.MULTILINE)
 

@@ -26,11 +26,11 @@ from rltriage.recorded import (
     make_runs,
     plan,
     rounded,
-    trainer_hash,
     write_runs,
 )
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.loader import load_rules
+from rltriage.trainer.chapter import sources_hash
 
 ROOT = Path(__file__).parents[1]
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, help="default: one per core")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "runs")
     options = parser.parse_args(arguments)
-    sources, groups = trainer_hash(), plan()
+    sources, groups = sources_hash(), plan()
     cache = Cache(options.cache / sources)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

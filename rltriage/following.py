@@ -29,7 +29,10 @@ log = logging.getLogger("rltriage.service")
 
 SUFFIXES = (".jsonl", ".csv", ".log", ".txt", ".json")
 """What counts as a log in a folder that is named as a whole."""
-SHORTEST_POLL = 1.0
+SHORTEST_POLL = 0.4
+"""Just under the service's round, so that a log with news is read in each of them."""
+SHORTEST_ASK = 1.0
+"""The same for an address, where each poll is a request and a whole answer."""
 LONGEST_POLL = 30.0
 IDLE_SHARE = 20.0
 """A log that has been silent for a while is asked again after this fraction of the silence."""
@@ -104,6 +107,7 @@ class Fleet:
         self.rows = 0
         self.errors = 0
         self._sources = tuple(sources)
+        self._shortest = SHORTEST_POLL if all(source.kind == "path" for source in self._sources) else SHORTEST_ASK
         self._sinks = tuple(sinks)
         self._names = names
         self._retention = retention
@@ -232,7 +236,7 @@ class Fleet:
                 self._after(watched, watched.emit(row, intake.run))
         if pairs:
             follower.heard = now
-        follower.due = now + min(max(SHORTEST_POLL, (now - follower.heard) / IDLE_SHARE), LONGEST_POLL)
+        follower.due = now + min(max(self._shortest, (now - follower.heard) / IDLE_SHARE), LONGEST_POLL)
         follower.caught_up = follower.caught_up or not failed
 
     def _run(self, follower: Follower, run: Run) -> WatchedRun | None:

@@ -7,8 +7,6 @@ significant digits; `tests/rltriage/test_recorded.py` fails when the sources of 
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import json
 import lzma
 import os
@@ -19,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rltriage import trainer
 from rltriage.engine.reference import HealthyRun, Reference, build
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.engine.rundir import write_atomically
@@ -31,8 +28,6 @@ MANIFEST = "runs.json"
 STEPS = 24
 HEALTHY, REFERENCE = "healthy", "reference"
 SHIPPED_NAME = "tinyagent"
-MODULES = ("config", "faults", "gym", "invariants", "loop", "losses", "metrics", "policy", "probe", "sampling")
-"""Of the trainer: those that a row is made by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +126,6 @@ def make_runs(
         found[done.name] = done
         made(done)
     return [found[f"{group.name}-s{seed}"] for group in groups for seed in group.seeds]
-
-
-def trainer_hash() -> str:
-    """A hash of the code and the base policy that rows depend on; docstrings and comments do not count."""
-    folder = Path(trainer.__file__).parent
-    digest = hashlib.sha256((folder / "base.safetensors").read_bytes())
-    for name in MODULES:
-        tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                node.value = ast.Constant(None)
-        digest.update(f"{name}\n{ast.dump(tree)}\n".encode())
-    return digest.hexdigest()[:16]
 
 
 def rounded(row: Row) -> Row:

@@ -21,6 +21,7 @@ from rltriage.engine.rows import Row, Run
 from rltriage.exporters.delivery.dispatcher import Dispatcher
 from rltriage.exporters.delivery.outbox import Outbox
 from rltriage.exporters.delivery.routes import routes
+from rltriage.exporters.delivery.silences import Silences
 from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.http import Server, Web, serve_metrics
 from rltriage.exporters.naming import Family, Series
@@ -34,7 +35,7 @@ from rltriage.watching import Sink
 
 log = logging.getLogger("rltriage.service")
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 0.5
 FLUSH_SECONDS = 1.0
 OVERDUE_SECONDS = 15.0
 DISCOVER_SECONDS = 10.0
@@ -50,6 +51,7 @@ REFUSED = Family("rltriage_notifications_refused", "counter", "Times that a rece
 WAITING = Family("rltriage_notifications_waiting", "gauge", "Notifications accepted and not yet delivered")
 UP = Family("rltriage_receiver_up", "gauge", "1 if the receiver's last answer was good, 0 if not")
 LOST = Family("rltriage_notifications_dropped", "counter", "Notifications given up because too many waited")
+SILENCED = Family("rltriage_alerts_silenced", "gauge", "Open alerts that a silence covers")
 DISK = Family("rltriage_outbox_durable", "gauge", "1 if a crash now would lose no alert, 0 if the outbox is in memory only")
 RELOADED = Family("rltriage_rules_reload_success", "gauge", "1 if the last reload of the rule files succeeded")
 RELOAD_TIME = Family("rltriage_rules_last_reload_timestamp_seconds", "gauge", "Unix time of the last successful reload")
@@ -131,7 +133,9 @@ class Service:
         pack = self._rules.pack
         receivers = routes(config)
         self._lock_state()
-        self.dispatcher = Dispatcher(Outbox(config.state_dir), receivers, catalogue=pack.catalogue)
+        self.dispatcher = Dispatcher(
+            Outbox(config.state_dir), receivers, catalogue=pack.catalogue, silences=Silences(config.state_dir)
+        )
         try:
             self.gauges = Gauges(pack.catalogue.metrics, pack.rules, max_runs=MAX_RUNS, more=self._samples)
             self._deliveries = Deliveries(self.dispatcher, self._clock)
@@ -336,6 +340,7 @@ class Service:
         dispatcher, outbox = self.dispatcher, self.dispatcher.outbox
         found = [
             self._sample(LOST, outbox.dropped),
+            self._sample(SILENCED, dispatcher.silenced(self._clock())),
             self._sample(DISK, not outbox.degraded),
             self._sample(RELOADED, self.reload_ok),
             self._sample(RELOAD_TIME, self._reloaded),

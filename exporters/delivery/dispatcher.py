@@ -18,6 +18,8 @@ from rltriage.exporters.delivery.alertmanager import AFTERLIFE_SECONDS, RESEND_S
 from rltriage.exporters.delivery.base import Outcome, Receiver
 from rltriage.exporters.delivery.message import CLOSED, NO_CATALOGUE, Message, compose
 from rltriage.exporters.delivery.outbox import FAR, Entry, Outbox
+from rltriage.exporters.delivery.silences import Silences
+from rltriage.exporters.delivery.withheld import Offer, Withheld
 from rltriage.rules.model import SEVERITIES, Catalogue, Severity
 
 log = logging.getLogger("rltriage.delivery")
@@ -67,7 +69,7 @@ class ReceiverState:
 
 
 class Dispatcher:
-    """Routes transitions into the outbox and delivers what is due.
+    """Routes transitions into the outbox and delivers what is due. What `silences` cover is kept back until they end.
 
     `offer` and `flush` may be called from several threads.
     """
@@ -78,6 +80,7 @@ class Dispatcher:
         routes: Iterable[Route] = (),
         *,
         catalogue: Catalogue = NO_CATALOGUE,
+        silences: Silences | None = None,
         seed: int | None = None,
     ) -> None:
         self.outbox = outbox
@@ -85,6 +88,8 @@ class Dispatcher:
         self.states = {name: ReceiverState() for name in self.routes}
         self.errors = 0
         self._catalogue = catalogue
+        self._silences = silences or Silences(None)
+        self._withheld = Withheld(self._silences)
         self._random = random.Random(seed)
         self._windows: dict[tuple[str, str], float] = {}
 
@@ -102,23 +107,54 @@ class Dispatcher:
         told that an alert fires is not told that it ended.
         """
         with self.outbox.batch():
-            return sum(self._offer(alert, now, labels, incident) for alert in alerts)
+            return sum(self._offer(Offer(alert, labels, incident), now) for alert in alerts if alert.state != "pending")
 
-    def _offer(self, alert: Alert, now: float, labels: Mapping[str, str] | None, incident: Incident | None) -> int:
-        if alert.state == "pending" or not self._is_news(alert):
-            return 0
+    def _offer(self, offer: Offer, now: float) -> int:
+        """Tell of a transition, unless it is old or silenced. What was kept back of an alert that ends is done with."""
         try:
-            message = compose(alert, now, catalogue=self._catalogue, labels=labels, incident=incident)
-            quiet = alert.explained_by is not None
-            return sum(self._accept(route, message, quiet, now) for route in self.routes.values())
+            self._withheld.track(offer.alert, now)
+            if not self._is_news(offer.alert) or self._withheld.keep(offer, now):
+                return 0
+            accepted = self._tell(offer, now)
+            kept = self._withheld.drop(offer.alert.id) if offer.alert.state in CLOSED else []
+            for each in [*kept, offer] if kept else []:
+                self._settle(each, now)
+            return accepted
         except Exception:  # an alert that cannot be worded must not stop the rows behind it
             self.errors += 1
-            log.exception("the alert %s of run %s could not be queued", alert.rule, alert.run)
+            log.exception("the alert %s of run %s could not be queued", offer.alert.rule, offer.alert.run)
             return 0
+
+    def _tell(self, offer: Offer, now: float) -> int:
+        message = self._compose(offer, now)
+        quiet = offer.alert.explained_by is not None
+        return sum(self._accept(route, message, quiet, now) for route in self.routes.values())
+
+    def _compose(self, offer: Offer, now: float) -> Message:
+        return compose(offer.alert, now, catalogue=self._catalogue, labels=offer.labels, incident=offer.incident)
+
+    def _settle(self, offer: Offer, now: float) -> None:
+        """Nobody was told and nobody will be, also not by the replay after a restart, when the silence may be over."""
+        message = self._compose(offer, now)
+        for name, route in self.routes.items():
+            for severity in SEVERITIES:
+                self.outbox.settle(name, message, now, _key_state(route, message.state, severity))
+
+    def _release(self, now: float) -> None:
+        """Tell what silences that have ended kept back; in one batch, so that no end overtakes it."""
+        self._silences.save(now)
+        with self.outbox.batch():
+            for offer in self._withheld.due(now):
+                self._offer(offer, now)
+
+    def silenced(self, now: float) -> int:
+        """How many open alerts a silence covers."""
+        return self._withheld.count(now)
 
     def flush(self, now: float, receiver: str | None = None) -> int:
         """Deliver what is due, to one receiver or to each in turn; how many messages were accepted. Never raises."""
         self.outbox.retry_disk()
+        self._release(now)
         sent = 0
         for name in [receiver] if receiver is not None else list(self.routes):
             state = self.states[name]

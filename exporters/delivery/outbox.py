@@ -101,6 +101,16 @@ class Outbox:
             self._save()
             return True
 
+    def settle(self, receiver: str, message: Message, now: float, state: str) -> None:
+        """Remember a transition as told without telling it, unless it was accepted before."""
+        key = _key(message.alert, state, receiver)
+        with self._lock:
+            if key not in self._keys:
+                self._seq += 1
+                self._keys[key] = self._seq
+                self._dirty[self._seq] = Entry(self._seq, receiver, state, message, now, now, delivered=now)
+                self._save()
+
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Changes made inside are written together at its end: one wait for the disk instead of one for each."""

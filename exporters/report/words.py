@@ -31,9 +31,11 @@ def headline(report: Outlook) -> str:
     was = [alert for alert in report.timeline if alert.severity != "info" and alert.state == "firing"]
     rows = f"{report.rows} row{'' if report.rows == 1 else 's'}"
     if was:
-        return f"Nothing is wrong now: {len(was)} alerts in {rows} have resolved."
+        what = "one alert" if len(was) == 1 else f"{len(was)} alerts"
+        return f"Nothing is wrong now: {what} in {rows} resolved."
     if report.standing:
-        return f"No fault is suspected in {rows}; {len(report.standing)} notes are worth a look."
+        notes = len(report.standing)
+        return f"No fault is suspected in {rows}; {'one note is' if notes == 1 else f'{notes} notes are'} worth a look."
     return f"Nothing is wrong that these metrics can show, in {rows}."
 
 

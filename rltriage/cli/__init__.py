@@ -27,6 +27,7 @@ COMMANDS = {
     "report": ("report", "what happened in a run, as one self-contained file"),
     "rules": ("rules", "check, list, explain, test and compile rule packs"),
     "serve": ("serve", "watch, with the on-call page: every run live in a browser"),
+    "silence": ("silence", "tell nobody of some alerts for a while, or until they end"),
     "train": ("train", "train the reference agent, watched, with a fault of your choice"),
     "watch": ("watch", "follow logs or endpoints live: alerts here, gauges for Prometheus"),
 }

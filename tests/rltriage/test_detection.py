@@ -25,10 +25,10 @@ from rltriage.recorded import (
     read_manifest,
     read_runs,
     rounded,
-    trainer_hash,
     write_runs,
 )
 from rltriage.rules.errors import SourceError
+from rltriage.trainer.chapter import sources_hash
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "tests" / "data" / "runs"
@@ -55,7 +55,7 @@ def tables(generator):
 
 def test_the_recorded_runs_are_of_this_trainer():
     """`make runs` after every change of the trainer."""
-    assert read_manifest(RUNS)["sources"] == trainer_hash(), "the recorded runs are stale: make runs && make bench"
+    assert read_manifest(RUNS)["sources"] == sources_hash(), "the recorded runs are stale: make runs && make bench"
 
 
 def test_the_recorded_runs_are_those_of_the_plan():

@@ -266,7 +266,8 @@ class GRPOProbe:
     @contextmanager
     def _spying(self) -> Iterator[list[float]]:
         """Extremes of pi / pi_old on trained tokens, two numbers for each micro-batch that the loss sees."""
-        t, seen, inside = self._trainer, [], []
+        t, seen = self._trainer, list[float]()
+        inside: list[dict[str, Any]] = []
         loss, logps = t._compute_loss, t._get_per_token_logps_and_entropies
 
         def spy_loss(model: Any, inputs: Any) -> Any:

@@ -53,10 +53,10 @@ def grpo(tiny_qwen: Path, tmp_path: Path) -> Callable[..., Any]:
     from trl import GRPOConfig, GRPOTrainer
 
     def early_words(completions: list[str], **_: Any) -> list[float]:
-        """1 for a completion of which a third is made of the first five words: some pass and some do not."""
+        """The share of a completion that is made of the first five words."""
         wanted = set(WORDS[4:9])
         texts = [completion.split() for completion in completions]
-        return [float(sum(word in wanted for word in text) > len(text) / 3) for text in texts]
+        return [sum(word in wanted for word in text) / max(len(text), 1) for text in texts]
 
     def build(trainer_class: Any = GRPOTrainer, **fields: Any) -> Any:
         settings = {
@@ -75,7 +75,7 @@ def grpo(tiny_qwen: Path, tmp_path: Path) -> Callable[..., Any]:
             "disable_tqdm": True,
             "dataloader_pin_memory": False,
         }
-        prompts = [" ".join(f"w{(number + k) % 12}" for k in range(1 + number % 3)) for number in range(11)]
+        prompts = [" ".join(f"w{(number + k) % 12}" for k in range(1 + number % 5)) for number in range(11)]
         return trainer_class(
             model=AutoModelForCausalLM.from_pretrained(tiny_qwen),
             reward_funcs=early_words,
