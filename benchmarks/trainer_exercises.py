@@ -95,6 +95,19 @@ def exercise_2(pool: ProcessPoolExecutor) -> Iterator[str]:
     jobs = [(*case, seed) for case in cases for seed in SEEDS]
     for job, found in zip(jobs, pool.map(many_updates, jobs), strict=True):
         yield f"{job[0] or 'healthy'} {job[1]}x{job[2]} seed {job[3]}: {rounded(found)}"
+    for fault in (None, "stale_old_logp"):
+        moved = [first_step_kl(fault, epochs) for epochs in (1, 2, 3, 4)]
+        yield f"{fault or 'healthy'}, step 0: KL to the base after 1, 2, 3, 4 epochs of 4 minibatches {rounded(moved)}"
+
+
+def first_step_kl(fault: str | None, epochs: int) -> float:
+    """How far the first step moves the base policy on its own batch, with `epochs` x 4 updates."""
+    config, policy = TrainConfig(epochs=epochs, minibatches=4), load_base()
+    generator = torch.Generator().manual_seed(0)
+    batch = sample_batch(policy, make_tasks("train"), config, generator)
+    before = loop.trainer_logps(policy, batch.ids, config)
+    loop.update(policy, torch.optim.Adam(policy.parameters(), lr=config.lr), batch, config, generator, fault)
+    return masked_mean(kl_k3(before, loop.trainer_logps(policy, batch.ids, config)), batch.mask).item()
 
 
 def rounded(value: object) -> object:

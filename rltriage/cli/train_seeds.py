@@ -81,7 +81,7 @@ def train_seeds(
 
 def _introduce(job: Job, seeds: int, server: Server | None) -> None:
     what = f"with {job.fault} switched on" if job.fault else "healthy"
-    say(f"training the reference agent, {what}: {seeds} {'seed' if seeds == 1 else 'seeds'}, {job.steps} steps each")
+    say(f"training the reference agent, {what}: {seeds} {'seed' if seeds == 1 else 'seeds'}, steps each: {job.steps}")
     if server is not None:
         say(f"gauges   {server.url}/metrics, live until the runs end")
 

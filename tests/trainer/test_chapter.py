@@ -1,17 +1,19 @@
-"""The generated chapter page: not stale, and its arithmetic."""
+"""The pages with measured numbers: not stale, and their arithmetic."""
 
 from pathlib import Path
 
 import pytest
 
 from rltriage.trainer.chapter import ends, parse_seeds, quantiles, reruns, sources_hash
+from rltriage.trainer.chapter_page import direction
 
-PAGE = Path(__file__).parents[2] / "docs" / "chapter.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_page_was_made_from_these_sources():
-    """`make chapter` has to be run again after a change of the trainer."""
-    assert f"`{sources_hash()}`" in PAGE.read_text()
+@pytest.mark.parametrize("page", ["chapter.md", "exercises.md"])
+def test_the_page_was_made_from_these_sources(page):
+    """`make chapter-page` and the exercises' runs have to be made again after a change of the trainer."""
+    assert f"`{sources_hash()}`" in (DOCS / page).read_text()
 
 
 def test_a_pair_is_the_mean_of_four_rows_at_each_end():
@@ -23,6 +25,12 @@ def test_a_pair_is_the_mean_of_four_rows_at_each_end():
 def test_the_range_of_a_metric():
     """Step 0, last, minimum, median, maximum."""
     assert quantiles([{"x": 3.0}, {"x": 1.0}, {}, {"x": 2.0}], "x") == (3.0, 2.0, 1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize(("pair", "expected"), [((1, 1.2), 1), ((1.2, 1), -1), ((1, 1.05), 0), ((0, 0), 0), ((0, 1), 1)])
+def test_a_change_within_a_tenth_is_level(pair, expected):
+    """Zero to zero included."""
+    assert direction(*pair) == expected
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("0-2", [0, 1, 2]), ("4", [4]), ("1,3", [1, 3])])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rltriage.rules.errors import RltriageError
-from rltriage.trainer import CHECKS, FAULTS, TrainConfig, as_metrics, reference_probe, run_checks
+from rltriage.trainer import CHECKS, FAULTS, as_metrics, reference_probe, run_checks
 from rltriage.trainer.policy import load_base
 
 FAILING = {
@@ -25,7 +25,7 @@ FAILING = {
 def healthy():
     """All checks of the healthy trainer, run once, and the policy that they looked at."""
     policy = load_base()
-    return run_checks(reference_probe(policy=policy, config=TrainConfig())), policy
+    return run_checks(reference_probe(policy=policy)), policy
 
 
 @pytest.mark.parametrize("fault", FAILING)

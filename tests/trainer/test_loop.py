@@ -63,7 +63,7 @@ def test_rows_arrive_one_by_one_with_the_callers_time():
     """`emit` sees each row as soon as its step is done, `clock` dates it."""
     seen = []
     ticks = iter([10.0, 20.0])
-    rows = train(steps=2, emit=seen.append, clock=lambda: next(ticks), checks=False)
+    rows = train(steps=2, emit=seen.append, clock=lambda: next(ticks), checks=False, eval_tasks=())
     assert seen == rows and [row.step for row in seen] == [0, 1] and [row.time for row in seen] == [10.0, 20.0]
 
 
@@ -106,7 +106,7 @@ def test_mask_shift_shows_in_the_sampler_gap(run):
 
 def test_stale_old_logp_pins_ratio_and_clip(run):
     """Exactly trivial in every row, and nothing else to see."""
-    assert all(row["ratio_max"] == row["ratio_min"] == 1 and row["clip_frac"] == 0 for row in run("stale_old_logp", 4))
+    assert all(row["ratio_max"] == row["ratio_min"] == 1 and row["clip_frac"] == 0 for row in run("stale_old_logp", 2))
 
 
 def test_temperature_mismatch_shows_before_any_step_and_ends_the_reading(run):
@@ -119,10 +119,10 @@ def test_temperature_mismatch_shows_before_any_step_and_ends_the_reading(run):
 
 def test_a_live_reference_is_exactly_no_reference(run):
     """KL is exactly 0 and the run is that without a KL term, bit for bit; a real reference gives a growing KL."""
-    rows, without = run("ref_is_policy", 4), run(steps=4)
+    rows, without = run("ref_is_policy", 3), run(steps=3)
     assert all(row["kl_ref"] == 0 for row in rows)
     assert [r["grad_norm"] for r in rows] == [r["grad_norm"] for r in without]
-    kept = run(steps=4, kl_coef=0.1)
+    kept = run(steps=3, kl_coef=0.1)
     assert 0 < kept[0]["kl_ref"] < kept[-1]["kl_ref"]
 
 
