@@ -77,9 +77,7 @@ def test_a_source_is_one_file_and_where_it_is_recognised(copy: Path, read_blocks
     text = (folder / "__init__.py").read_text()
     head, tail = text.split("    delimiter = delimiter_of(complete)\n", 1)
     head = head.replace("\n__all__", "\nfrom rltriage.engine.sources.pipes import PipeLines\n\n__all__", 1)
-    (folder / "__init__.py").write_text(
-        f"{head}{blocks['recognise.py']}    delimiter = delimiter_of(complete)\n{tail}"
-    )
+    (folder / "__init__.py").write_text(f"{head}{blocks['recognise.py']}    delimiter = delimiter_of(complete)\n{tail}")
     (copy / "log.txt").write_text("step | reward | loss\n0 | 0.5 | 0.1\n1 | 0.6 | nan\nbroken\n")
     shown = rltriage(copy, "replay", "log.txt", "--fail-on", "never")
     assert "log: 2 rows, steps 0 to 1" in shown and "1 lines were not understood, first line 4: 1 cells" in shown
