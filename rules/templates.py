@@ -63,5 +63,5 @@ def _shown(value: object, spec: str) -> str:
         spec = spec or DEFAULT_SPEC
     try:
         return format(value, spec)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return str(value)

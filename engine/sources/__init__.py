@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 
 from rltriage.engine.rundir import ROWS
 from rltriage.engine.sources.awaited import Awaited
@@ -54,7 +55,7 @@ def _open(path: str) -> Source:
     if sample.startswith(SQLITE):
         return _database(path)
     if _is_binary(sample):
-        raise SourceError(f"{path}: binary data, not a log of rows")
+        raise SourceError(f"{path}: {_binary_kind(sample)}")
     text = sample.decode("utf-8-sig", "replace")
     return _structured(path, text, whole) or _console(path)
 
@@ -80,6 +81,9 @@ def _directory(path: str) -> Source:
 
 def _sample(path: str) -> tuple[bytes, bool]:
     try:
+        # Opening a named pipe waits for its writer, and what was looked at of any pipe is gone for the reader.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise SourceError(f"{path}: a pipe or a device, no file: write its rows to a file and name that")
         with open(path, "rb") as file:
             sample = file.read(SAMPLE)
             return sample, not file.read(1)
@@ -92,6 +96,15 @@ def _is_binary(sample: bytes) -> bool:
     """NUL bytes near the start, or mostly bytes that are no UTF-8 text."""
     head = sample[:4096]
     return b"\x00" in head or head.decode("utf-8", "replace").count("�") > len(head) / 10
+
+
+def _binary_kind(sample: bytes) -> str:
+    """What the bytes are, with what to do about it where that is known."""
+    if sample.startswith(b"\x1f\x8b"):
+        return "compressed with gzip: unpack it first, as in `gunzip -k FILE`"
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16 text, as PowerShell's `>` writes it: save it as UTF-8"
+    return "binary data, not a log of rows"
 
 
 def _structured(path: str, text: str, whole: bool) -> Source | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from rltriage.engine.rows import Record
 
 EXAMPLES = 5
+MAX_STEP = (1 << 63) - 1
 _CALL = re.compile(r"^[A-Za-z_][\w.]*\(\s*([^\s,()]+)")
 
 
@@ -112,10 +113,10 @@ def flatten(values: Mapping[str, Any], separator: str = "/", limit: int = 16) ->
 
 
 def to_step(value: Any) -> int | None:
-    """A step as an integer, or None where it is no whole number."""
-    if type(value) is int:
-        return value
-    number = to_float(value)
-    if number is None or not math.isfinite(number) or number != int(number):
-        return None
-    return int(number)
+    """A step as an integer, or None where it is no whole number of 64 bits."""
+    if type(value) is not int:
+        number = to_float(value)
+        if number is None or not math.isfinite(number) or number != int(number):
+            return None
+        value = int(number)
+    return value if -MAX_STEP <= value <= MAX_STEP else None

@@ -86,6 +86,8 @@ def load_document(path: str) -> Any:
         raise SourceError(f"{path}: JSON nested too deeply") from None
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from None
+    except ValueError:  # an integer of more digits than Python converts
+        raise SourceError(f"{path}: not JSON that can be read: a number of thousands of digits") from None
 
 
 def rows_of(document: Any) -> list[Any] | None:

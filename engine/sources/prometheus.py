@@ -35,7 +35,11 @@ _NOT_METRICS = ("go_", "python_", "process_", "scrape_", "up", "promhttp_")
 
 def open_address(url: str) -> MetricsEndpoint | PrometheusServer:
     """The source behind an address: Prometheus' text format, or the API of a server; SourceError if neither."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise SourceError(f"{url.rpartition('@')[2]}: no address: {error}") from None
     options = dict(parse_qsl(parts.query))
     if "query" in options or "match" in options:
         return PrometheusServer(url)

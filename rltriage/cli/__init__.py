@@ -72,7 +72,7 @@ def main() -> None:
         status = int(root.main(prog_name="rltriage", standalone_mode=False) or 0)
     except click.ClickException as error:
         error.show()
-        status = 2
+        status = max(2, error.exit_code)
     except click.Abort:
         click.echo("stopped", err=True)
         status = 130

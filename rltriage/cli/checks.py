@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from rltriage.cli.options import json_option
+from rltriage.rules.errors import RltriageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +23,18 @@ UNBUILDABLE = 125
 USAGE = 128
 
 
-@click.command("check")
+class _Bisectable(click.Command):
+    """Usage errors that click finds itself are 128 too: a 2 would let `git bisect run` blame the commit."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            error.exit_code = USAGE
+            raise
+
+
+@click.command("check", cls=_Bisectable)
 @click.option("--fault", metavar="ID", help="Switch this fault of the reference trainer on.")
 @click.option("--probe", metavar="MODULE:FUNCTION", help="Check your own trainer: a function that returns a TrainerProbe.")
 @click.option("--only", multiple=True, metavar="N[,N...]", help="Run only these checks, by number; may be repeated.")
@@ -57,13 +70,29 @@ def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: 
 
     if fault and fault not in FAULTS:
         _usage(f"no fault '{fault}' to inject; one of: {', '.join(FAULTS)}")
+    module, _, function = (probe or "").partition(":")
+    if probe and not (module and function):
+        _usage(f"--probe takes MODULE:FUNCTION, as in my_package.probe:make; not '{probe}'")
+    # Whatever a user's probe raises, sys.exit(0) included, git bisect must skip this commit rather than judge it.
     try:
-        target = _load_probe(probe) if probe else _reference(fault, seed)
-    except Exception as error:
-        # Whatever a user's probe raises, git bisect must skip this commit rather than blame it.
-        click.echo(f"the probe could not be built: {type(error).__name__}: {error}", err=True)
-        raise click.exceptions.Exit(UNBUILDABLE) from error
-    return run_all_checks(target, only=numbers)
+        target = _load_probe(module, function) if probe else _reference(fault, seed)
+        if target is None:
+            raise TypeError(f"{probe} returned None, not a TrainerProbe")
+    except (Exception, SystemExit) as error:
+        _skip("the probe could not be built", error)
+    try:
+        return run_all_checks(target, only=numbers)
+    except RltriageError as error:
+        _usage(str(error))
+    except (Exception, SystemExit) as error:
+        _skip("the probe failed while it was checked", error)
+
+
+def _skip(what: str, error: BaseException) -> NoReturn:
+    """End with 125, and say where in the user's code it went wrong."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    click.echo(f"{what}: {type(error).__name__}: {error} ({last.filename}:{last.lineno})", err=True)
+    raise click.exceptions.Exit(UNBUILDABLE) from error
 
 
 def _reference(fault: str | None, seed: int) -> TrainerProbe:
@@ -72,11 +101,8 @@ def _reference(fault: str | None, seed: int) -> TrainerProbe:
     return full_reference_probe(fault, seed=seed)
 
 
-def _load_probe(name: str) -> TrainerProbe:
-    """The probe that MODULE:FUNCTION makes. The only place where rltriage runs code that a user names."""
-    module, _, function = name.partition(":")
-    if not function:
-        _usage(f"--probe takes MODULE:FUNCTION, as in my_package.probe:make; not '{name}'")
+def _load_probe(module: str, function: str) -> TrainerProbe:
+    """The probe that the function of the module makes. The only place where rltriage runs code that a user names."""
     sys.path.insert(0, os.getcwd())
     probe: TrainerProbe = getattr(import_module(module), function)()
     return probe

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ def _one_message(err: str) -> str:
         (b"", "empty"),
         (b"   \n\n", "empty"),
         (bytes(range(256)) * 40, "binary"),
-        (b"\x1f\x8b\x08\x00" + bytes(200), "binary"),
+        (b"\x1f\x8b\x08\x00" + bytes(200), "gzip"),
         (b"[1, 2, 3]\n", "row"),
         (b'"only text"\n', "row"),
         (b"hello world\nnothing here\n", "row"),
@@ -146,3 +148,66 @@ def test_check_usage_errors_stop_a_bisect(rltriage) -> None:
     assert rltriage("check", "--only", "mask").code == 128
     assert rltriage("check", "--fault", "nonsense").code == 128
     assert rltriage("check", "--probe", "no_such_module:make").code == 125
+    assert rltriage("check", "--probe", "no_function").code == 128
+    assert rltriage("check", "--only", "99").code == 128
+    assert rltriage("check", "--seed", "one").code == 128
+    assert rltriage("check", "--no-such-option").code == 128
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "says"),
+    [
+        ("probe_raises", "raise RuntimeError('boom')", "boom"),
+        ("probe_exits", "import sys; sys.exit(0)", "SystemExit"),
+        ("probe_exits_later", "import sys\ndef make(): sys.exit(0)", "SystemExit"),
+        ("probe_is_none", "def make(): return None", "returned None"),
+        ("probe_is_empty", "def make(): return object()", "no attribute"),
+    ],
+)
+def test_a_probe_that_does_not_work_is_skipped(
+    rltriage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: str, says: str
+) -> None:
+    """A probe that exits with 0, returns nothing or breaks while it is checked neither passes nor blames a commit."""
+    pytest.importorskip("torch")
+    (tmp_path / f"{name}.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    ran = rltriage("check", "--probe", f"{name}:make")
+    assert ran.code == 125
+    assert says in _one_message(ran.err)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("".join(f'{{"step": {step}, "reward": 1}}\n' for step in ("1", "9" * 400, "3")), ""),
+        (f'[{{"step": 1, "reward": {"9" * 5000}}}]', "row"),
+        (GOOD.encode("utf-16").decode("latin-1"), "UTF-16"),
+        ("\x1f\x8b\x08\x00" + "\x00" * 200, "gunzip"),
+    ],
+)
+def test_content_that_no_float_or_codec_takes(rltriage, tmp_path: Path, content: str, says: str) -> None:
+    """Integers beyond a float and files in another coding end in rows or in one message, never in a traceback."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(content.encode("latin-1"))
+    ran = rltriage("replay", "--json", path)
+    assert "Traceback" not in ran.err
+    assert ran.code == (2 if says else 0)
+    assert says in ran.err
+
+
+def test_a_pipe_is_refused_at_once(rltriage, tmp_path: Path) -> None:
+    """A named pipe without a writer would hold the command up for ever, and one with a writer would lose rows."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ran = rltriage("replay", pipe)
+    assert ran.code == 2
+    assert "a pipe" in _one_message(ran.err)
+
+
+@pytest.mark.parametrize("address", ["http://[bad", "http://host:99999999/metrics"])
+def test_an_address_that_is_none(rltriage, address: str) -> None:
+    """An address with a typo is said to be none."""
+    ran = rltriage("replay", address)
+    assert ran.code == 2
+    assert "no address" in _one_message(ran.err)
