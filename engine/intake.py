@@ -255,8 +255,9 @@ class Intake:
     def _plan(self, values: Mapping[str, Any]) -> Plan:
         assert self.profile is not None
         plan = plan_for(self.profile, values, self._all_config)
+        unmapped = frozenset(plan.unmapped)
         for key, name, _ in plan.entries:
-            if key not in plan.unmapped:
+            if key not in unmapped:
                 self.mapped.setdefault(name, key)
         for group in plan.groups:
             self.mapped.setdefault(group.name, " + ".join(group.natives))
@@ -264,7 +265,8 @@ class Intake:
             self._inferred.update(proven)
             self._refresh()
         if len(self.unmapped) < MAX_UNMAPPED:
-            self.unmapped += [key for key in plan.unmapped if key not in self.unmapped]
+            known = frozenset(self.unmapped)
+            self.unmapped += [key for key in plan.unmapped if key not in known]
         if len(self._plans) < 1000:
             self._plans[tuple(values)] = plan
         return plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -18,12 +19,19 @@ ROWS = "rows.jsonl"
 RUN = "run.json"
 ALERTS = "alerts.jsonl"
 FORMAT = 1
+MAX_NAME = 200
+"""Bytes of a folder's name; most file systems take 255."""
 _UNSAFE = re.compile(r"[^\w.+=@-]+")
 
 
 def safe_name(run_id: str) -> str:
-    """A run id as a folder name: no separators, no leading dot, never empty."""
-    return _UNSAFE.sub("_", run_id).lstrip(".") or "run"
+    """A run id as a folder name: no separators, no leading dot, never empty, and no longer than file systems take."""
+    name = _UNSAFE.sub("_", run_id).lstrip(".") or "run"
+    whole = name.encode()
+    if len(whole) <= MAX_NAME:
+        return name
+    digest = hashlib.sha256(run_id.encode("utf-8", "replace")).hexdigest()[:12]
+    return f"{whole[: MAX_NAME - 13].decode(errors='ignore')}-{digest}"
 
 
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import logging
+import math
 import os
 import sys
 import threading
@@ -24,6 +25,7 @@ from rltriage.engine.intake import Intake, find_profile
 from rltriage.engine.report import EMPTY, Alert, StepReport
 from rltriage.engine.rows import Record, Row, Run
 from rltriage.engine.rundir import ROWS, RunDirectory, safe_name
+from rltriage.engine.sources.base import to_float, to_step
 from rltriage.engine.sources.run_directory import RunDirectorySource
 from rltriage.notices import Notices
 from rltriage.reloading import RELOAD_SECONDS, RuleFiles
@@ -108,7 +110,7 @@ class Watch:
         self._profile = options.get("profile", "auto")
         if self._profile != "auto":
             find_profile(self._profile)
-        self.id = options.get("name") or _default_name()
+        self.id = str(options.get("name") or _default_name())
         self.should_stop = False
         self.path: Path | None = None
         self._failures = 0
@@ -196,7 +198,11 @@ class Watch:
             self._intake = Intake(self.id, self._profile, self._config, self._labels)
         self._look_at_rules()
         values = {str(name): value for name, value in metrics.items()}
-        record = Record(values, None if step is None else int(step), time.time() if at is None else at)
+        at = to_float(at)
+        number = to_step(step)
+        if step is not None and number is None:
+            self._failed("a step is no whole number, so its row is counted instead")
+        record = Record(values, number, at if at is not None and math.isfinite(at) else time.time())
         return self._emit(self._intake.rows(record))
 
     def _look_at_rules(self) -> None:
@@ -275,7 +281,7 @@ class Watch:
                 version=__version__,
                 resume="resumed_at" in self._config,
             )
-        except (OSError, RltriageError):
+        except Exception:  # a full disk, a taken folder, a config that is no JSON: the rules work without a journal
             self._failed("the run is not written to disk")
             return []
         self.path = path

@@ -23,6 +23,10 @@ UNBUILDABLE = 125
 USAGE = 128
 
 
+class _UsageError(click.UsageError):
+    exit_code = USAGE
+
+
 class _Bisectable(click.Command):
     """Usage errors that click finds itself are 128 too: a 2 would let `git bisect run` blame the commit."""
 
@@ -30,8 +34,7 @@ class _Bisectable(click.Command):
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
-            error.exit_code = USAGE
-            raise
+            raise _UsageError(error.format_message(), error.ctx) from error
 
 
 @click.command("check", cls=_Bisectable)

@@ -88,6 +88,8 @@ class Course(Observer):
             if size < 4 or self.count < size:
                 return None
             half = size // 2
+            if len(self.values) < (half if self.from_start else size):
+                return None  # a run that went back several times has seen more than what is left
             if self.begun is None:
                 self.begun = median(self.first_half) if self.from_start else None
             first = median(self.values[-size : -size + half]) if self.begun is None else self.begun

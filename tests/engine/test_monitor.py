@@ -24,6 +24,7 @@ from rltriage.rules.conditions.terms import Term, Window, number
 from rltriage.rules.conditions.threshold import Threshold
 from rltriage.rules.conditions.trend import Trend
 from rltriage.rules.conditions.trivial import Trivial
+from rltriage.rules.loader import load_rules
 from rltriage.rules.model import Catalogue, RulePack
 
 HIGH = Threshold(metric="x", above=number(0.5))
@@ -442,3 +443,31 @@ def test_long_runs_stay_bounded(watch, rule) -> None:
         if step in (1000, 2999):
             sizes.append({name: len(series.values) for name, series in monitor._history.series.items()})
     assert max(sizes[1].values()) <= 50
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+def test_a_run_that_goes_back_often_switches_no_trend_off(watch, rule, from_start: bool) -> None:
+    """A run resumed again and again has seen more observations than it has kept: the trend is unknown, not broken."""
+    monitor = watch(rule("t", Trend(metric="x", direction="up", window=20, from_start=from_start)))
+    for back in (0, 15, 10, 3, 1):
+        for step in range(back, 25):
+            monitor.observe(Row(step, {"x": float(step % 7)}))
+    assert monitor.counters.rewinds == 4
+    assert monitor.counters.errors == 0
+
+
+def test_the_shipped_rules_survive_any_way_back() -> None:
+    """Steps that jump about, as those of threads that share a logger, and values of every size break no rule."""
+    pack = load_rules("triage")
+    metrics = sorted({metric for one in pack.rules for metric in one.metrics})
+    random.seed(5)
+    for _ in range(3):
+        run = Run("run", facts={"kl_coef": Fact(0.1, "declared"), "updates_per_batch": Fact(2, "declared")})
+        monitor, step = Monitor(run, pack, pack.catalogue), 0
+        for _ in range(150):
+            step = max(1, step - random.randrange(40)) if random.random() < 0.15 else step + random.choice((1, 1, 1, 2, 50))
+            values = (0.0, 1.0, random.random(), -1e308, 1e308, float("inf"), float("nan"))
+            row = {name: random.choice(values) for name in metrics if random.random() < 0.8}
+            monitor.observe(Row(step, row))
+        assert monitor.counters.rewinds > 5
+        assert monitor.counters.errors == 0

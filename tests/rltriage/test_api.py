@@ -409,3 +409,43 @@ def test_a_changed_rule_file_is_taken_and_a_wrong_one_is_not(
     run.log(4, {"reward": 0.3})
     assert told() == [("high", "superseded")]
     assert run.errors == 1
+
+
+class _Strange:
+    """A value that breaks on use."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("no number")
+
+
+@pytest.mark.parametrize("step", [math.nan, math.inf, 10**400, [1], {}, b"x", _Strange()])
+def test_a_step_that_is_none_costs_no_row(tmp_path: Path, step: Any) -> None:
+    """A step that is no number is counted as an error; its row is evaluated and written all the same."""
+    run = rltriage.watch("odd", directory=tmp_path, quiet=True)
+    run.log(step, {"reward": 1.0}, time=step)
+    run.log(step, {"reward": 2.0})
+    run.close()
+    assert run.errors == 2
+    assert len((tmp_path / "odd" / "rows.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_name_of_any_length_or_type_is_a_folder(tmp_path: Path) -> None:
+    """Names are numbers or whole prompts at times; two long ones that begin alike keep apart."""
+    names: list[Any] = [5, "é" * 5000, "é" * 5000 + "x"]
+    for name in names:
+        run = rltriage.watch(name, directory=tmp_path, quiet=True)
+        run.log(1, {"reward": 1.0})
+        run.close()
+        assert run.errors == 0
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_config_that_is_no_json_leaves_the_rules_at_work(tmp_path: Path) -> None:
+    """A config that contains itself cannot be written, and costs the journal only."""
+    config: dict[str, Any] = {"kl_coef": 0.1}
+    config["self"] = config
+    run = rltriage.watch("loop", directory=tmp_path, config=config, quiet=True)
+    fired = [alert for step in range(5) for alert in run.log(step, {"reward": math.nan, "kl": 0.1}).alerts]
+    run.close()
+    assert fired
+    assert run.errors == 1
