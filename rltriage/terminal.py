@@ -22,9 +22,9 @@ COLUMNS = (
     ("reward", "reward"),
     ("held-out", "eval_pass"),
     ("entropy", "entropy"),
-    ("approx_kl", "approx_kl"),
+    ("kl", "approx_kl"),
     ("clip", "clip_frac"),
-    ("ratio_max", "ratio_max"),
+    ("ratio", "ratio_max"),
     ("grad", "grad_norm"),
     ("logp_gap", "logp_gap"),
 )
@@ -105,7 +105,7 @@ class RunView:
 
     def _row(self, row: Row) -> None:
         if self._heading_due:
-            self._console.print(f"{'step':>5} " + " ".join(f"{heading:>9}" for heading, _ in COLUMNS), style="bold")
+            self._console.print(f"{'step':>5} " + " ".join(f"{heading:>8}" for heading, _ in COLUMNS), style="bold")
             self._heading_due = False
         cells = " ".join(_cell(row.metrics, metric) for _, metric in COLUMNS)
         self._console.print(f"{row.step:>5} {cells}", highlight=False, markup=False)
@@ -122,8 +122,8 @@ class RunView:
 def _cell(metrics: Mapping[str, float], metric: str) -> str:
     value = metrics.get(metric)
     if value is None:
-        return f"{'-':>9}"
-    return f"{value:>9.3g}" if value == 0 or abs(value) >= 1e-3 else f"{value:>9.1e}"
+        return f"{'-':>8}"
+    return f"{value:>8.3g}" if value == 0 or abs(value) >= 1e-3 else f"{value:>8.1e}"
 
 
 def _progress(console: Console, steps: int) -> tuple[Progress, TaskID]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
     from rltriage.engine.reference import Reference
     from rltriage.engine.rows import Row
+    from rltriage.replaying import Replayed
     from rltriage.rules.model import Catalogue
     from rltriage.watching import WatchedRun
 
@@ -91,7 +92,20 @@ def command(
             references=references,
         ):
             printer.summary(replayed)
+            _say_unknown(replayed)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
+
+
+def _say_unknown(replayed: Replayed) -> None:
+    """A config fact that nobody knows is kept, for rules of the user's own, but it may be a slip."""
+    from difflib import get_close_matches
+
+    from rltriage.rules.profiles import FACTS
+
+    for key in replayed.intake.unknown_config:
+        close = get_close_matches(key, FACTS, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        click.echo(f"{replayed.intake.run.id}: no rule or profile knows the config fact '{key}'{hint}", err=True)
 
 
 def _difference(

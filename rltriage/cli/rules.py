@@ -27,7 +27,7 @@ def check(packs: tuple[str, ...]) -> None:
     for problem in problems:
         click.echo(str(problem))
     errors = sum(problem.level == "error" for problem in problems)
-    if any(problem.code == "unreadable" for problem in problems):
+    if any(problem.code == "file" for problem in problems):
         raise click.exceptions.Exit(2)
     if errors:
         click.echo(f"{errors} problem{'s' if errors != 1 else ''}", err=True)

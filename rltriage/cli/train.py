@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rltriage.exporters.http import Server
     from rltriage.exporters.state import RunState
+    from rltriage.rules.model import Catalogue
     from rltriage.trainer.config import TrainConfig
     from rltriage.trainer.parallel import Job
     from rltriage.training import Watching
@@ -198,17 +199,18 @@ class _Session:
         what = f"with {self.job.fault} switched on" if self.job.fault else "healthy"
         console.print(f"training the reference agent, {what}: seed {self.job.seed}, {self.steps} steps")
         if self.server is not None:
-            console.print(f"gauges   {self.server.url}/metrics, live until the run ends")
+            console.print(f"gauges   curl {self.server.url}/metrics (until the run ends)")
 
     def conclude(self, console: Console) -> None:
         """What fired, and how to look again."""
         console.print(f"\nalerts   {self.outcome}")
-        console.print(f"journal  {self.path} (again: rltriage replay {self.path})")
+        console.print(f"journal  {self.path}")
+        console.print(f"again    rltriage replay {self.path}")
         if self.server is None:
-            console.print("gauges   add --listen 127.0.0.1:9109, then curl http://127.0.0.1:9109/metrics while it trains")
+            console.print("gauges   --listen 127.0.0.1:9109 serves them at http://127.0.0.1:9109/metrics")
 
 
-def _view(as_json: bool, catalogue: Any, session: _Session) -> Any:
+def _view(as_json: bool, catalogue: Catalogue, session: _Session) -> Any:
     if as_json:
         from rltriage.cli.output import JsonLines
 
@@ -217,7 +219,17 @@ def _view(as_json: bool, catalogue: Any, session: _Session) -> Any:
 
     from rltriage.terminal import RunView
 
-    return RunView(Console(highlight=False, soft_wrap=True), catalogue, session)
+    return RunView(Console(highlight=False, soft_wrap=True), _on_this_trainer(catalogue, session.job.fault), session)
+
+
+def _on_this_trainer(catalogue: Catalogue, fault: str | None) -> Catalogue:
+    """The first tests' commands for the reference trainer itself, where the catalogue leaves the probe to the user."""
+    probe = f" --fault {fault}" if fault else ""
+    tests = {
+        name: replace(test, command=test.command.replace(" --probe MODULE:FUNCTION", probe))
+        for name, test in catalogue.first_tests.items()
+    }
+    return replace(catalogue, first_tests=tests)
 
 
 def _train_config(overrides: dict[str, Any]) -> TrainConfig:

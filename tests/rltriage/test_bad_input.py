@@ -105,6 +105,20 @@ def test_broken_pack_makes_replay_exit_2_and_check_exit_1(rltriage, tmp_path: Pa
     assert f"{pack}:5:5" in ran.err
 
 
+def test_rules_check_of_a_missing_file_is_unreadable_not_wrong(rltriage, tmp_path: Path) -> None:
+    """Exit 2 where there is nothing to judge, 1 where there is."""
+    assert rltriage("rules", "check", tmp_path / "mine.yaml").code == 2
+
+
+def test_a_config_fact_that_nobody_knows_is_pointed_out(rltriage, tmp_path: Path) -> None:
+    """A slip in --config would leave a rule capped at info; it is kept, and said."""
+    good = tmp_path / "good.jsonl"
+    good.write_text(GOOD)
+    ran = rltriage("replay", "--config", "kl_cof=1", good)
+    assert ran.code == 0
+    assert "kl_cof" in ran.err and "did you mean 'kl_coef'" in ran.err
+
+
 def test_port_in_use(rltriage, tmp_path: Path) -> None:
     """A taken port is said before training starts, and no run directory is made."""
     with socket.socket() as taken:
