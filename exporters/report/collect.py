@@ -9,13 +9,12 @@ from contextlib import contextmanager
 
 from rltriage.engine.coverage import Coverage
 from rltriage.engine.inference import INFERABLE, inferred
-from rltriage.engine.report import Alert, Incident, StepReport
+from rltriage.engine.report import OPEN, Alert, Incident, StepReport
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.report.curves import BUCKETS, Curves
 from rltriage.exporters.state import RunState
 
 MAX_TRANSITIONS = 400
-OPEN = ("firing", "flapping", "stale")
 
 
 class Collector:
