@@ -1,9 +1,9 @@
-"""Config facts: canonical values out of declared config, what rows log, and what metric values prove."""
+"""Config facts: canonical values out of declared config, and which of several sources wins."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rltriage.engine.rows import Fact, Provenance
@@ -47,15 +47,6 @@ def merge(*layers: Mapping[str, Fact]) -> dict[str, Fact]:
 def fixed(profile: Profile) -> dict[str, Fact]:
     """What the framework's code fixes, such as which KL estimator a name holds."""
     return {name: Fact(value, "inferred", f"profile {profile.name}") for name, value in profile.facts.items()}
-
-
-def infer(names: Iterable[str]) -> dict[str, Fact]:
-    """What the names of a run's metrics prove: a logged explained variance or value loss means that there is a critic.
-
-    What values prove is the monitor's matter, which sees the rows of every source.
-    """
-    seen = [name for name in ("explained_variance", "value_loss") if name in names]
-    return {"has_critic": Fact(True, "inferred", f"{seen[0]} is logged")} if seen else {}
 
 
 class _Lookup:

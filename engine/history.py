@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from rltriage.engine import readers
 from rltriage.engine.aggregates import Best, Extremes, Head, Series, window_function
+from rltriage.engine.pushing import REWINDABLE, Known, Pair, PushError, push
 from rltriage.engine.rows import Fact
 from rltriage.engine.steps import Strides
 from rltriage.rules.conditions.base import Check, Condition, Reader, Tracker
@@ -17,16 +18,9 @@ from rltriage.rules.conditions.noise import sorted_median
 
 T = TypeVar("T", bound=Tracker)
 S = TypeVar("S")
-Known = Sequence[Series]
 GRADIENT, RATE = "grad_norm", "lr"
-REWINDABLE = 256
-"""Rows over which a step back is undone; a run that goes back further keeps its oldest ones."""
-
-
 SETTLING = frozenset((8, 16, 32, 64, 128, 256))
 """Rows at which starts are complete and first rows past, so that it pays to look again at what is still needed."""
-
-
 COMPLETE = 32
 """Row at which the starts of what is logged in every row are known, and windows are full."""
 
@@ -43,16 +37,6 @@ class Reference(Protocol):
         """(low, high) of a metric so many steps after the start of the run."""
 
 
-class PushError(Exception):
-    """A tracker failed; never leaves the history."""
-
-    def __init__(self, series: Series, tracker: object, reason: Exception) -> None:
-        super().__init__(str(reason))
-        self.series = series
-        self.tracker = tracker
-        self.reason = reason
-
-
 class Hook(NamedTuple):
     """Something to run at every row that is an observation of `metrics`, before the rules are checked."""
 
@@ -60,40 +44,6 @@ class Hook(NamedTuple):
     update: Callable[[], None]
     forget: Callable[[], None] | None
     owner: str
-
-
-class Pair:
-    """A series derived from two metrics, in rows that have both."""
-
-    __slots__ = ("left", "ratio", "right", "series", "steps")
-
-    def __init__(self, left: Series, right: Series, ratio: bool) -> None:
-        self.left = left
-        self.right = right
-        self.ratio = ratio
-        self.series = Series()
-        self.steps: deque[int] = deque(maxlen=REWINDABLE)
-
-    def update(self, row: int, step: int) -> None:
-        """Take this row if both metrics are in it."""
-        one, other = self.left.last, self.right.last
-        if self.left.row != row or self.right.row != row or self.series.row == row or one is None or other is None:
-            return
-        if not self.ratio:
-            self.series.push(one - other, row)
-        elif other != 0.0:
-            self.series.push(one / other, row)
-        else:
-            return
-        self.steps.append(step)
-
-    def rewind(self, step: int) -> None:
-        """The run went back to `step`."""
-        dropped = 0
-        while self.steps and self.steps[-1] >= step:
-            self.steps.pop()
-            dropped += 1
-        self.series.rewind(dropped, step)
 
 
 class History:
@@ -210,7 +160,7 @@ class History:
         items = iter(known)
         while True:
             try:
-                _push(good, items, index)
+                push(good, items, index)
                 break
             except PushError as error:
                 failed.append(((id(error.series), error.series.drop(error.tracker)), error.reason))
@@ -524,24 +474,3 @@ class History:
 def joined(names: frozenset[str], more: frozenset[str]) -> frozenset[str]:
     """Both sets of names; one object for all runs that log the same."""
     return names if more <= names else names | more
-
-
-def _push(values: Mapping[str, float], known: Iterator[Series], row: int) -> None:
-    """Push values into their series (`Series.push` written out: this loop is most of what a row costs)."""
-    push: Callable[[float], None] | None = None
-    for series in known:
-        value = values[series.name] + 0.0  # so that -0.0 is 0
-        series.row = row
-        series.last = value
-        series.version += 1
-        if series.keep:
-            ring = series.values
-            ring.append(value)
-            if len(ring) > series.limit:
-                del ring[: -series.keep]
-        if series.pushes:
-            try:
-                for push in series.pushes:
-                    push(value)
-            except Exception as error:
-                raise PushError(series, getattr(push, "__self__", None), error) from error

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rltriage.engine.rows import Fact
 from rltriage.rules.facts import CONFIG_FACTS
 
 STATED = frozenset(CONFIG_FACTS) - {"lr", "steps"}
 """Facts that count as logged where a row has a metric of that name; `lr` is a metric of its own."""
+INFERABLE = frozenset({"kl_term", "updates_per_batch"})
+"""Facts that `inferred` can find in the values of rows."""
 OFF_ONE = 1e-3
 """A ratio further from 1 than rounding comes from an update between sampling and loss."""
 
@@ -21,6 +23,12 @@ def stated(names: tuple[str, ...], metrics: Mapping[str, float], facts: Mapping[
         if fact is None or (fact.provenance != "declared" and fact.value != metrics[name]):
             found[name] = Fact(metrics[name], "logged", "in the rows")
     return found
+
+
+def inferred_by_name(names: Iterable[str]) -> dict[str, Fact]:
+    """What the names of a run's metrics prove: a logged explained variance or value loss means that there is a critic."""
+    seen = [name for name in ("explained_variance", "value_loss") if name in names]
+    return {"has_critic": Fact(True, "inferred", f"{seen[0]} is logged")} if seen else {}
 
 
 def inferred(metrics: Mapping[str, float], facts: Mapping[str, Fact]) -> dict[str, Fact]:

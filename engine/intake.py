@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rltriage.engine.facts import fixed, infer, merge, resolve
+from rltriage.engine.facts import fixed, merge, resolve
+from rltriage.engine.inference import inferred_by_name
 from rltriage.engine.mapping import Plan, plan_for
 from rltriage.engine.rows import Fact, Record, Row, Run
 from rltriage.engine.sources.base import flatten, to_float, to_step
@@ -261,7 +262,7 @@ class Intake:
                 self.mapped.setdefault(name, key)
         for group in plan.groups:
             self.mapped.setdefault(group.name, " + ".join(group.natives))
-        if "has_critic" not in self.run.facts and (proven := infer([entry[1] for entry in plan.entries])):
+        if "has_critic" not in self.run.facts and (proven := inferred_by_name([entry[1] for entry in plan.entries])):
             self._inferred.update(proven)
             self._refresh()
         if len(self.unmapped) < MAX_UNMAPPED:

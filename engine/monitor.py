@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from rltriage.engine.history import History, Reference
-from rltriage.engine.inference import STATED, inferred, stated
+from rltriage.engine.inference import INFERABLE, STATED, inferred, stated
 from rltriage.engine.lifecycle import Event, RuleState, reads
 from rltriage.engine.plan import Plan, Planner, finite, lacking, observed
 from rltriage.engine.reference import NONE_GIVEN, needs_reference
@@ -106,7 +106,7 @@ class Monitor:
                     self.counters.repeats += 1
                     return StepReport(step)
             elif step <= self._first:
-                alerts += self._next_segment(step, row.time)
+                alerts += self._next_segment(step)
                 history = self._history
             else:
                 self.counters.rewinds += 1
@@ -328,7 +328,7 @@ class Monitor:
         self._planner = Planner(self._history, self._states, STATED, self._switch_off)
         self._timed = [state for state in self._states if state.rule.when.timed]
 
-    def _next_segment(self, step: int, time: float | None) -> list[Alert]:
+    def _next_segment(self, step: int) -> list[Alert]:
         """The run started over: histories restart, open alerts close."""
         alerts = self._close_all("superseded", step)
         self._seen |= self._history.names
@@ -360,7 +360,7 @@ class Monitor:
 
     def _judge_facts(self, step: int) -> None:
         """Switch rules on and off by what they require, and bind those that are on."""
-        self._may_infer = "kl_term" not in self.facts or "updates_per_batch" not in self.facts
+        self._may_infer = not self.facts.keys() >= INFERABLE
         values = {name: fact.value for name, fact in self.facts.items()}
         if self._reference is not None:
             self._reference.learn(self.facts)

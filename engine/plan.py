@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rltriage.engine.aggregates import Series
-from rltriage.engine.history import History, Hook, Known, Pair
+from rltriage.engine.history import History, Hook
 from rltriage.engine.lifecycle import RuleState, unbound
+from rltriage.engine.pushing import Known, Pair
 from rltriage.rules.conditions.base import Condition
 from rltriage.rules.conditions.logic import Any, Compound
 from rltriage.rules.model import Rule

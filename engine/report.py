@@ -9,6 +9,9 @@ from typing import Literal
 from rltriage.rules.model import Severity
 
 State = Literal["pending", "firing", "resolved", "ended", "superseded", "stale", "flapping"]
+OPEN: frozenset[State] = frozenset({"firing", "flapping", "stale"})
+"""States in which the fault is still there as far as anybody knows; `stale` is no evidence that it went away."""
+CLOSED: frozenset[State] = frozenset({"resolved", "ended", "superseded"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from rltriage.engine.report import Alert, StepReport, Suspect
+from rltriage.engine.report import CLOSED, OPEN, Alert, StepReport, Suspect
 from rltriage.engine.rows import Row
 from rltriage.exporters.naming import Labels, free_labels
 from rltriage.rules.model import Rule
@@ -19,9 +19,6 @@ LASTING = ("eval_", "check_")
 
 AlertKey = tuple[str, str, str, str, Labels]
 """rule, severity, fault, first test, the rule's labels: with the run the identity of an alert's series."""
-
-_OPEN = ("firing", "stale", "flapping")
-_CLOSED = ("resolved", "ended", "superseded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +52,10 @@ class Alerts:
         firing, explained, transitions = dict(self.firing), dict(self.explained), dict(self.transitions)
         for alert in report.alerts:
             transitions[alert.rule, alert.state] = transitions.get((alert.rule, alert.state), 0) + 1
-            if alert.state in _OPEN or alert.state in _CLOSED:
+            if alert.state in OPEN or alert.state in CLOSED:
                 firing.update(dict.fromkeys([key for key in firing if key[0] == alert.rule], False))
-                firing[_key(alert)] = alert.state in _OPEN
-                explained[alert.rule] = alert.state in _OPEN and alert.explained_by is not None
+                firing[_key(alert)] = alert.state in OPEN
+                explained[alert.rule] = alert.state in OPEN and alert.explained_by is not None
         violations, last_firing = dict(self.violations), dict(self.last_firing)
         if is_row:
             fired = {_key(alert) for alert in report.alerts if alert.state == "firing"}

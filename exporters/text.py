@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rltriage.engine.report import Alert, Incident, Suspect
+from rltriage.engine.report import CLOSED, Alert, Incident, Suspect
 from rltriage.exporters.jsonlines import test_command
 from rltriage.rules.model import Catalogue
 
@@ -26,7 +26,6 @@ _TOGETHER = re.compile(r"\(fault \d+\)|[\d<>]+ \d* ?%")  # never broken across l
 _COLOURS = {"critical": "bold white on red", "warning": "bold black on yellow", "info": "bold black on cyan"}
 _CLOSED_COLOUR = "bold black on green"
 _STYLES = {"label": "dim", "plain": "", "strong": "bold", "command": "bold cyan", "note": "italic"}
-_OPEN = ("firing", "pending", "flapping", "stale")
 Style = Literal["plain", "strong", "command", "note"]
 
 
@@ -88,7 +87,7 @@ def percent(share: float) -> str:
 
 def _alert_block(alert: Alert, catalogue: Catalogue) -> _Block:
     place = f"{alert.run}, step {alert.step}: "
-    if alert.state not in _OPEN:
+    if alert.state in CLOSED:
         return _Block(alert.state.upper(), _CLOSED_COLOUR, place + alert.rule, tuple(_closed_parts(alert)))
     badge = alert.severity if alert.state == "firing" else f"{alert.severity}, {alert.state}"
     heading = place + (suspect_text(alert.suspects[0]) if alert.suspects else alert.rule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rltriage.engine.report import Alert, Incident
+from rltriage.engine.report import OPEN, Alert, Incident
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.engine.triage.decode import CHECKS, Decoding, decode, read_checks
 from rltriage.engine.triage.explain import explain
@@ -15,7 +15,6 @@ from rltriage.rules.model import Catalogue, RulePack
 
 __all__ = ["CHECKS", "Decoding", "Triage", "decode", "read_checks"]
 
-_OPEN = ("firing", "flapping", "stale")
 _NOTHING: tuple[Mapping[str, str | None], None] = ({}, None)
 
 
@@ -55,7 +54,7 @@ class Triage:
         if state == self._seen:
             return self._explained, None
         self._seen = state
-        alerts = [alert for alert in open_alerts if alert.state in _OPEN]
+        alerts = [alert for alert in open_alerts if alert.state in OPEN]
         self._explained = explain(alerts, self._symptoms, self._catalogue.faults)
         return self._explained, self._incident(run, facts, alerts, row, step)
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from rltriage.engine.report import Alert, Incident, State
+from rltriage.engine.report import CLOSED, Alert, Incident, State
 from rltriage.exporters.delivery.alertmanager import AFTERLIFE_SECONDS, RESEND_SECONDS
 from rltriage.exporters.delivery.base import Outcome, Receiver
-from rltriage.exporters.delivery.message import CLOSED, NO_CATALOGUE, Message, compose
+from rltriage.exporters.delivery.message import NO_CATALOGUE, Message, compose
 from rltriage.exporters.delivery.outbox import FAR, Entry, Outbox
 from rltriage.exporters.delivery.silences import Silences
 from rltriage.exporters.delivery.withheld import Offer, Withheld

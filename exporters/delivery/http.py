@@ -20,8 +20,6 @@ from rltriage.rules.errors import DeliveryError
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
 SHOWN_ANSWER = 500
-TRANSIENT = frozenset({408, 425, 429})
-"""4xx answers that say "later", not "never"."""
 
 Text = Callable[[], str]
 """Gives a text that may be a secret, read at the moment of use so that a rotated one works without a restart."""

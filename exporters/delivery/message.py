@@ -12,15 +12,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rltriage.engine.report import Alert, Incident, State
+from rltriage.engine.report import OPEN, Alert, Incident, State
 from rltriage.exporters.jsonlines import test_command
 from rltriage.exporters.naming import label_value, run_labels
 from rltriage.exporters.text import alert_text, incident_text
 from rltriage.rules.model import Catalogue, Severity
 
-OPEN: frozenset[State] = frozenset({"firing", "flapping", "stale"})
-"""States in which the fault is still there as far as anybody knows; `stale` is no evidence that it went away."""
-CLOSED: frozenset[State] = frozenset({"resolved", "ended", "superseded"})
 MAX_TEXT = 4000
 """Characters of an annotation. Alertmanager bounds nothing, but chat services cut at about this length."""
 NO_CATALOGUE = Catalogue({}, {}, {})

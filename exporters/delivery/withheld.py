@@ -6,8 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rltriage.engine.report import Alert, Incident, State
-from rltriage.exporters.delivery.message import CLOSED, OPEN
+from rltriage.engine.report import CLOSED, OPEN, Alert, Incident, State
 from rltriage.exporters.delivery.silences import Silence, Silences
 
 

@@ -7,15 +7,15 @@ from dataclasses import fields, replace
 
 from rltriage.engine.coverage import Coverage, coverage
 from rltriage.engine.reference import Fitted, Reference
-from rltriage.engine.report import Alert, Incident
+from rltriage.engine.report import OPEN, Alert, Incident
 from rltriage.engine.triage import CHECKS
 from rltriage.engine.triage.symptoms import symptom
-from rltriage.exporters.report.collect import OPEN, Collector
+from rltriage.exporters.report.collect import Collector
 from rltriage.exporters.report.model import Chart, Check, Line, Mark, Missing, Outlook, RunReport
 from rltriage.rules.model import SEVERITIES, Catalogue, MetricInfo, Rule, RulePack
 
 MAX_CHARTS = 16
-_STANDING = (*OPEN, "ended")
+_STANDING = OPEN | {"ended"}
 """States of an alert that nothing has resolved: it stands, or stood when the run ended."""
 
 

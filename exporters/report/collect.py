@@ -8,16 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rltriage.engine.coverage import Coverage
-from rltriage.engine.inference import inferred
-from rltriage.engine.report import Alert, Incident, StepReport
+from rltriage.engine.inference import INFERABLE, inferred
+from rltriage.engine.report import OPEN, Alert, Incident, StepReport
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.report.curves import BUCKETS, Curves
 from rltriage.exporters.state import RunState
 
 MAX_TRANSITIONS = 400
-INFERABLE = frozenset({"kl_term", "updates_per_batch"})
-"""Facts that `engine.inference` can find in rows."""
-OPEN = ("firing", "flapping", "stale")
 
 
 class Collector:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltriage.cli.options import config_option, json_option, parse_config, reference_option, rules_option
+from rltriage.cli.output import few
 
 if TYPE_CHECKING:
     from rltriage.engine.coverage import Coverage, FaultCoverage
@@ -101,11 +102,11 @@ def as_text(run_id: str, found: Coverage) -> Iterator[str]:
     total = len(found.faults) - len(found.at("excluded"))
     yield f"{run_id}: {len(named)} of {total} possible faults can be named"
     if found.best is not None:
-        yield f"\nadd {found.best.metric}: it would name {_few(found.best.faults)}"
+        yield f"\nadd {found.best.metric}: it would name {few(found.best.faults)}"
         for addition in found.further[:3]:
-            yield f"  then {addition.metric}: {_few(addition.faults)}"
+            yield f"  then {addition.metric}: {few(addition.faults)}"
     if found.invariants:
-        yield f"run the invariants (rltriage check --probe ...): they would name {_few(found.invariants)}"
+        yield f"run the invariants (rltriage check --probe ...): they would name {few(found.invariants)}"
     yield "\ncan be named"
     for each in named:
         yield f"  {_title(each)} {', '.join(each.rules[:3])}"
@@ -134,8 +135,3 @@ def _wanted(entry: FaultCoverage) -> str:
     if entry.missing:
         return f"log {', '.join(entry.missing)}" + (f" and say {facts}" if facts else "")
     return f"only its test shows it: {entry.fault.first_test}"
-
-
-def _few(names: tuple[str, ...], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

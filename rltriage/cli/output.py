@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -102,13 +102,14 @@ class TextBlocks:
             first = stats.examples[0]
             self._print(f"  {stats.bad} lines were not understood, first line {first.line}: {first.reason}")
         if data["unmapped"]:
-            self._print(f"  without a canonical name: {_few(data['unmapped'])}")
+            self._print(f"  without a canonical name: {few(data['unmapped'])}")
 
     def _print(self, text: Any) -> None:
         with quiet_when_unread():
             self._console.print(text, markup=False)
 
 
-def _few(names: list[str], most: int = 6) -> str:
+def few(names: Sequence[str], most: int = 6) -> str:
+    """The first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
