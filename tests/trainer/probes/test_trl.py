@@ -94,13 +94,6 @@ class ForgetsOldLogp(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         return output
 
 
-class Shuffled(GRPOTrainer):  # type: ignore[misc, unused-ignore]
-    """Rows are interleaved before advantages are computed in blocks."""
-
-    def _generate_and_score_completions(self, inputs: Any) -> Any:
-        return super()._generate_and_score_completions(inputs[::2] + inputs[1::2])
-
-
 class Moved(GRPOTrainer):  # type: ignore[misc, unused-ignore]
     """A verifier that returns its results in another order."""
 
@@ -157,7 +150,6 @@ def test_no_configuration_raises_a_false_alarm(grpo: Any, fields: Any, absent: s
         (NoAttentionMask, {2, 13}),
         (LiveReference, {9}),
         (ForgetsOldLogp, {7}),
-        (Shuffled, {11}),
         (Dropout, {2, 3, 5, 6, 12, 13}),
         (Moved, {15}),
     ],
