@@ -77,10 +77,10 @@ class Listener:
         """Nothing to close."""
 
 
-def judge_run(recorded: RecordedRun, pack: RulePack, *, checks: bool) -> Verdict:
-    """Replay one run, with the results of its invariants or without them, and write down what was said."""
+def judge_run(recorded: RecordedRun, pack: RulePack, *, checks: bool, declared: bool = True) -> Verdict:
+    """Replay one run and write down what was said: with the results of its invariants and its config facts, or without."""
     heard = Listener()
-    watched = WatchedRun(recorded.run(), pack, (heard,))
+    watched = WatchedRun(recorded.run(declared=declared), pack, (heard,))
     alerts: tuple[Alert, ...] = ()
     for row in recorded.rows:
         watched.emit(row if checks else without_checks(row))
@@ -184,12 +184,17 @@ class Table:
 
 
 def measure(
-    runs: Sequence[RecordedRun], pack: RulePack, *, checks: bool, told: Callable[[Verdict], object] = lambda verdict: None
+    runs: Sequence[RecordedRun],
+    pack: RulePack,
+    *,
+    checks: bool,
+    declared: bool = True,
+    told: Callable[[Verdict], object] = lambda verdict: None,
 ) -> Table:
     """Judge every run and count."""
     groups: dict[str, list[Verdict]] = {}
     for recorded in runs:
-        verdict = judge_run(recorded, pack, checks=checks)
+        verdict = judge_run(recorded, pack, checks=checks, declared=declared)
         told(verdict)
         groups.setdefault(verdict.group, []).append(verdict)
     lines = tuple(line(verdicts) for verdicts in groups.values())

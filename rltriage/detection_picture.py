@@ -17,7 +17,7 @@ GOOD, BAD, QUIET = "#1b7f5c", "#c0392b", "#8a8f98"
 def draw(on: Table, off: Table) -> str:
     """Both tables side by side; one lane per fault, one dot per run, one number per healthy group."""
     lanes = [entry.group for entry in on.lines]
-    height = TOP + LANE * len(lanes) + 66
+    height = TOP + LANE * len(lanes) + 76
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'font-family="system-ui, sans-serif" font-size="12">',
@@ -84,13 +84,15 @@ def _healthy(verdicts: list[Verdict], x: int, index: int) -> Iterator[str]:
 
 
 def _legend(height: int) -> Iterator[str]:
-    y = height - 22
-    yield f'<circle cx="{LEFT}" cy="{y}" r="3.6" fill="{GOOD}"/>'
-    yield _text(LEFT + 10, y + 4, "row from which on the right fault is the first suspect, a dot a run", "start", "#20242b")
-    yield f'<circle cx="{LEFT + PANEL + GAP}" cy="{y}" r="3.6" fill="#ffffff" stroke="{BAD}" stroke-width="1.4"/>'
-    yield _text(
-        LEFT + PANEL + GAP + 10, y + 4, "first alert, another fault is the first suspect at the end", "start", "#20242b"
+    entries = (
+        (GOOD, "row from which on the right fault is the first suspect, a dot a run"),
+        ("#ffffff", "first alert of a run in which another fault is the first suspect at the end"),
     )
+    for index, (fill, words) in enumerate(entries):
+        y = height - 40 + 20 * index
+        stroke = BAD if index else GOOD
+        yield f'<circle cx="{LEFT}" cy="{y}" r="3.6" fill="{fill}" stroke="{stroke}" stroke-width="1.4"/>'
+        yield _text(LEFT + 10, y + 4, words, "start", "#20242b")
 
 
 def _y(index: int) -> float:

@@ -78,8 +78,10 @@ class RecordedRun:
         """`mask_shift-s3`."""
         return f"{self.group.name}-s{self.seed}"
 
-    def run(self) -> Run:
-        """The run as the engine is told of it."""
+    def run(self, *, declared: bool = True) -> Run:
+        """The run as the engine is told of it, with its config facts or without."""
+        if not declared:
+            return Run(self.name)
         return Run(self.name, facts={key: Fact(value, "declared", "trainer") for key, value in self.group.facts.items()})
 
 
