@@ -306,7 +306,8 @@ first suspect at some time, for the others by any detector whose name can be rea
 so their silence there is a minimum length and not a judgement. Speed is rows per CPU second of the live path on 100,000
 rows (rldoctor and rlprobe diagnose again every 25 rows, as they do live), cut at 60 s; the last column is how many times
 faster rltriage was. rlwatch is faster: its seven detectors read eight metrics, where rltriage judges all rules over the
-forty-odd metrics of a row, and it says no more after fifty alerts. The first lines of `benchmarks/peers.py` say how to repeat it; this page is generated.
+forty-odd metrics of a row, and it says no more after fifty alerts. The first lines of `benchmarks/peers.py` say how to
+repeat it; this page is generated.
 
 | tool | faults: alarmed / named | cases: alarmed / named | healthy alarmed | look-alikes alarmed | rows/s | ratio |
 |---|---|---|---|---|---|---|"""
