@@ -300,14 +300,14 @@ reference trainer ([detection.md](detection.md); without results of invariants, 
 rebuilt from public bug reports (`tests/data/cases`); the tools are rltriage, rlwatch 0.5.1, rldoctor 0.2.0 and rlprobe
 0.1.0, each under its own metric names and with its defaults.
 
-*Alarmed* counts runs with any alert at warning or above, *named* those in which the right fault was named: for rltriage as
-first suspect at some time, for the others by any detector whose name can be read as that fault (the mapping is in
-`benchmarks/peers.py`). Recorded runs have 24 rows: rlprobe wants 30 before it says anything and rlwatch waits for 20 to 50,
-so their silence there is a minimum length and not a judgement. Speed is rows per CPU second of the live path on 100,000
-rows (rldoctor and rlprobe diagnose again every 25 rows, as they do live), cut at 60 s; the last column is how many times
-faster rltriage was. rlwatch is faster: its seven detectors read eight metrics, where rltriage judges all rules over the
-forty-odd metrics of a row, and it says no more after fifty alerts. The first lines of `benchmarks/peers.py` say how to
-repeat it; this page is generated.
+*Alarmed* counts runs with any alert at warning or above, *named* those in which the right fault was named: for
+rltriage as first suspect at some time, for the others by any detector whose name can be read as that fault (the
+mapping is in `benchmarks/peers.py`). Recorded runs have 24 rows: rlprobe wants 30 before it says anything and rlwatch
+waits for 20 to 50, so their silence there is a minimum length and not a judgement. Speed is rows per CPU second of
+the live path on 100,000 rows (rldoctor and rlprobe diagnose again every 25 rows, as they do live), cut at 60 s; the
+last column is how many times faster rltriage was. rlwatch is faster: its seven detectors read eight metrics, where
+rltriage judges all rules over the forty-odd metrics of a row, and it says no more after fifty alerts. The first lines
+of `benchmarks/peers.py` say how to repeat it; this page is generated.
 
 | tool | faults: alarmed / named | cases: alarmed / named | healthy alarmed | look-alikes alarmed | rows/s | ratio |
 |---|---|---|---|---|---|---|"""
