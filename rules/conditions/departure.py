@@ -36,11 +36,7 @@ class Departure(Kind):
 
     def problems(self) -> list[str]:
         """At least one limit against the start."""
-        return (
-            []
-            if self.factor is not None or self.by is not None
-            else ["nothing says how far: add `factor: 2` (times its start) or `by: 0.1` (an amount)"]
-        )
+        return distance_problems(self.factor, self.by)
 
     def metrics(self) -> frozenset[str]:
         """The judged metric and those of the limits."""
@@ -67,6 +63,13 @@ class Departure(Kind):
         if seen < enough:
             reason += f"; {seen} of {enough} observations"
         return Verdict(view.check(self)(), known(start=start, now=now), reason)
+
+
+def distance_problems(factor: float | None, by: Term | None) -> list[str]:
+    """What is wrong with a comparison with the start that does not say how far."""
+    if factor is not None or by is not None:
+        return []
+    return ["nothing says how far: add `factor: 2` (times its start) or `by: 0.1` (an amount)"]
 
 
 def left_start(

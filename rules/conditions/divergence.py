@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from rltriage.rules.conditions.base import Check, Kind, Verdict, View, known, text
-from rltriage.rules.conditions.departure import Fixed, left_start, limits
+from rltriage.rules.conditions.departure import Fixed, distance_problems, left_start, limits
 from rltriage.rules.conditions.terms import Term, WindowStat
 
 
@@ -37,11 +37,7 @@ class Divergence(Kind):
 
     def problems(self) -> list[str]:
         """At least one limit against the start."""
-        return (
-            []
-            if self.factor is not None or self.by is not None
-            else ["nothing says how far: add `factor: 2` (times its start) or `by: 0.1` (an amount)"]
-        )
+        return distance_problems(self.factor, self.by)
 
     def metrics(self) -> frozenset[str]:
         """Both metrics and those of the limits."""

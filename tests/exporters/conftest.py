@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rltriage.engine.report import Alert, Suspect
+from rltriage.engine.report import Alert, Incident, Suspect
 from rltriage.exporters.gauges import Gauges
 from rltriage.rules.model import Catalogue, FirstTest, MetricInfo
 
@@ -72,4 +72,23 @@ def alert():
             Suspect("engine_mismatch", "sampler and trainer disagree", 0.003),
         ),
         first_test="check_mask",
+    )
+
+
+@pytest.fixture
+def incident(alert):
+    """An incident whose first test is not its best."""
+    return Incident(
+        "0c",
+        "demo",
+        7,
+        5,
+        "critical",
+        alert.suspects,
+        "read_trajectories",
+        "check_mask",
+        "stop",
+        (alert.rule,),
+        ("reward-flat",),
+        "logp_gap_gt1_frac",
     )

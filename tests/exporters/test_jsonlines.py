@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from rltriage.engine.report import Incident
 from rltriage.engine.rows import Fact
 from rltriage.exporters.jsonlines import alert_json, dumps, incident_json, run_json
 
@@ -17,22 +16,9 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 
 
 @pytest.fixture
-def incident(alert):
-    """An incident over the alert, with a better test than the first."""
-    return Incident(
-        "0c",
-        "demo",
-        7,
-        5,
-        "critical",
-        alert.suspects,
-        "read_trajectories",
-        "check_mask",
-        "stop",
-        (alert.rule,),
-        ("x",),
-        "logp_gap",
-    )
+def incident(incident):
+    """The folder's incident with short names."""
+    return replace(incident, unexplained=("x",), rivals_told_apart_by="logp_gap")
 
 
 def test_an_alert_is_exactly_the_documented_object(alert, catalogue):

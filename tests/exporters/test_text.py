@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rltriage.engine.report import Incident
 from rltriage.exporters.text import alert_rich, alert_text, incident_rich, incident_text, percent
 
 FIRING = """\
@@ -33,25 +32,6 @@ INCIDENT = """\
              $ rltriage check --only 1 demo
   decided by logp_gap_gt1_frac
   left over  reward-flat"""
-
-
-@pytest.fixture
-def incident(alert):
-    """An incident whose first test is not its best."""
-    return Incident(
-        "0c",
-        "demo",
-        7,
-        5,
-        "critical",
-        alert.suspects,
-        "read_trajectories",
-        "check_mask",
-        "stop",
-        (alert.rule,),
-        ("reward-flat",),
-        "logp_gap_gt1_frac",
-    )
 
 
 def test_a_firing_alert_names_fault_numbers_onset_and_command(alert, catalogue):
