@@ -41,7 +41,9 @@ OVERDUE_SECONDS = 15.0
 DISCOVER_SECONDS = 10.0
 PRUNE_SECONDS = 600.0
 STOP_SECONDS = 20.0
-"""How long a stop waits for work in progress: longer than a receiver's time limits, shorter than an orchestrator waits."""
+"""How long a stop waits for work in progress: shorter than an orchestrator waits."""
+LAST_REQUESTS_SECONDS = 6.0
+"""How long a stop begins further requests; one in progress still has its time limits, within STOP_SECONDS."""
 MAX_RUNS = 20_000
 
 SENT = Family("rltriage_notifications", "counter", "Notifications that a receiver accepted")
@@ -310,9 +312,11 @@ class Service:
         ]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + STOP_SECONDS
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        begin = time.monotonic()
+        for seconds in (LAST_REQUESTS_SECONDS, STOP_SECONDS):
+            for thread in threads:
+                thread.join(max(0.0, begin + seconds - time.monotonic()))
+            self.dispatcher.wind_up()
 
     def _lock_state(self) -> None:
         """Two services on one state folder would tell everything twice."""

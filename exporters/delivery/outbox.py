@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import sqlite3
 import threading
@@ -27,8 +28,8 @@ LOCK_SECONDS = 0.25
 """How long a write may wait for another process that locked the file: short, because a caller waits with it."""
 STEP_ASIDE = 8
 """A message that a receiver refused this often no longer holds up the others of its run; it is still retried."""
-FAR = 3600.0
-"""No wait is longer than this many seconds, so a due time further off means that the clock was set back."""
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 300.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS outbox (
@@ -43,7 +44,7 @@ _SAVE = "INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 class Entry:
     """One message for one receiver. `delivered` is None while it waits; times are unix seconds.
 
-    `state` is the message's, with the severity where the receiver tells alerts apart by it.
+    `state` is the message's, with the severity where the receiver tells alerts apart by it. `due` is when it may be sent.
     """
 
     seq: int
@@ -127,8 +128,12 @@ class Outbox:
         with self._lock:
             return _key(alert, state, receiver) in self._keys
 
-    def due(self, receiver: str, now: float) -> Iterator[Entry]:
-        """What may be sent now, in the order of acceptance. A message waits for the earlier ones of its run."""
+    def due(self, receiver: str, now: float, window: float = math.inf) -> Iterator[Entry]:
+        """What may be sent now, in the order of acceptance. A message waits for the earlier ones of its run.
+
+        Nothing waits longer than it was meant to: a due time further off than the backoff of a refused message, or than
+        the `window` (seconds) that collects the others, means that the clock was set back, here or over a restart.
+        """
         with self._lock:
             entries = list(self._waiting.get(receiver, {}).values())
         blocked: set[str] = set()
@@ -136,7 +141,8 @@ class Outbox:
             message = entry.message
             if message.run in blocked or message.alert in blocked:
                 continue
-            if now < entry.due <= now + FAR:
+            longest = backoff(entry.refusals - 1) if entry.refusals else window
+            if now < entry.due <= now + longest:
                 blocked.add(message.alert if entry.refusals >= STEP_ASIDE else message.run)
             else:
                 yield entry
@@ -340,6 +346,11 @@ class Outbox:
         self._waiting = {name: {entry.seq: entry for entry in box} for name, box in boxes.items()}
         self._keys = {key: moved[seq] for key, seq in fresh.items()}
         self._seq = top + len(fresh)
+
+
+def backoff(failures: int) -> float:
+    """Seconds until an attempt that follows `failures` earlier ones in a row: doubled each time, up to a bound."""
+    return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30), LONGEST_RETRY_SECONDS)
 
 
 def _key(alert: str, state: str, receiver: str) -> int:

@@ -42,7 +42,7 @@ class Webhook:
             told = [messages[index] for index in part]
             return self._poster.post(fill(self._body, values(told)), {"Idempotency-Key": self._key(told)})
 
-        return send_halving(post, range(len(messages)))
+        return send_halving(post, range(len(messages)), lambda index: messages[index].run)
 
     def close(self) -> None:
         self._poster.close()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rltriage.exporters.delivery.message import compose
-from rltriage.exporters.delivery.outbox import FILE, STEP_ASIDE, Outbox
+from rltriage.exporters.delivery.outbox import FILE, STEP_ASIDE, Outbox, backoff
 
 HOOK = "hook"
 
@@ -92,18 +92,28 @@ def test_a_message_that_keeps_being_refused_steps_aside(message):
     box.put(HOOK, message(rule="bad", state="resolved"), 1.0)
     bad = box.waiting(HOOK)[0]
     for _ in range(STEP_ASIDE - 1):
-        box.refused(bad, 100.0)
+        box.refused(bad, 60.0)
     assert ids(box.due(HOOK, 2.0)) == []
     box.refused(bad, 100.0)
     assert ids(box.due(HOOK, 2.0)) == [("r1/good", "firing")]
     assert len(ids(box.due(HOOK, 100.0))) == 3
 
 
-def test_a_clock_that_was_set_back_holds_nothing_up(message):
-    """A due time further off than any wait can be is a clock's fault."""
-    box = Outbox(None)
-    box.put(HOOK, message(), 1_000_000.0, due=1_000_060.0)
-    assert not ids(box.due(HOOK, 1_000_030.0)) and ids(box.due(HOOK, 500.0))
+@pytest.mark.parametrize("back", [1.0, 300.0, 3000.0, 86400.0])
+def test_a_clock_that_was_set_back_holds_nothing_up(tmp_path, message, back):
+    """By seconds or by a day, at once or over a restart: nothing waits longer than it was meant to."""
+    box = Outbox(tmp_path)
+    box.put(HOOK, message(run="collected"), 1e6, due=1e6 + 60.0)
+    box.put(HOOK, message(run="refused"), 1e6)
+    for _ in range(3):
+        box.refused(box.waiting(HOOK)[1], 1e6 + backoff(2))
+    assert not ids(box.due(HOOK, 1e6, window=60.0))
+    for each in (box, Outbox(tmp_path)):
+        assert len(ids(each.due(HOOK, 1e6 - back, window=60.0))) == 2, "further off than the wait"
+        assert len(ids(each.due(HOOK, 1e6 + 60.0, window=60.0))) == 2
+    at_once = Outbox(None)
+    at_once.put(HOOK, message(), 1e6)
+    assert ids(at_once.due(HOOK, 1e6 - back, window=0.0))
 
 
 def test_the_newest_state_of_a_series_is_kept(tmp_path, message):
