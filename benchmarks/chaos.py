@@ -207,6 +207,7 @@ def configure(folder: Path, hook: str, alertmanager: str) -> Path:
     """The service's configuration, rules and an empty folder of logs."""
     (folder / "logs").mkdir()
     (folder / "rules.yaml").write_text(PACK)
+    (folder / CLOCK).write_text("0.0")
     file = folder / "rltriage.yaml"
     file.write_text(
         "version: 1\nstate_dir: state\nlisten: 127.0.0.1:0\n"

@@ -36,6 +36,9 @@ from rltriage.watching import Sink
 log = logging.getLogger("rltriage.service")
 
 POLL_SECONDS = 0.5
+SLICE_SECONDS = 0.05
+BREATH_SECONDS = 0.001
+"""After each slice of rows, whoever waits for the lock or the interpreter gets it: a start reads for a while."""
 FLUSH_SECONDS = 1.0
 OVERDUE_SECONDS = 15.0
 DISCOVER_SECONDS = 10.0
@@ -217,12 +220,18 @@ class Service:
         return self._ready
 
     def poll(self, watched: Watched | None = None) -> None:
-        """Take what is new, in one fleet or in each."""
+        """Take what is new, in one fleet or in each; in slices, so that other jobs and clients have their turn between."""
         for each in [watched] if watched is not None else self._fleets:
-            with each.lock:
-                each.fleet.poll(time.monotonic(), self._stopping.is_set)
+            while not self._slice(each) and not self._stopping.wait(BREATH_SECONDS):
+                pass
         # An address that does not answer is a source's error, not a reason to be taken out of service.
         self._ready = self._ready or self._fleets[0].fleet.caught_up
+
+    def _slice(self, watched: Watched) -> bool:
+        """Take rows for SLICE_SECONDS; whether that was all."""
+        with watched.lock:
+            until = time.monotonic() + SLICE_SECONDS
+            return watched.fleet.poll(time.monotonic(), lambda: time.monotonic() > until or self._stopping.is_set())
 
     def discover(self, watched: Watched | None = None) -> None:
         """Look for new logs."""

@@ -351,7 +351,7 @@ def test_sigterm_stops_gently_even_while_a_receiver_hangs(setup, tmp_path, hook)
 
     hook.weather = weather
     write(tmp_path, "r1", 0.9)
-    command = [sys.executable, "-c", chaos.SERVICE, str(tmp_path / "rltriage.yaml"), "0"]
+    command = [sys.executable, "-c", chaos.SERVICE, str(tmp_path / "rltriage.yaml")]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while not hook.attempts and time.monotonic() < deadline and not _waits(tmp_path):
