@@ -19,6 +19,7 @@ from typing import Any
 from rltriage.engine.report import Alert, Incident, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.delivery.dispatcher import Dispatcher
+from rltriage.exporters.delivery.message import Links
 from rltriage.exporters.delivery.outbox import Outbox
 from rltriage.exporters.delivery.routes import routes
 from rltriage.exporters.delivery.silences import Silences
@@ -139,7 +140,11 @@ class Service:
         receivers = routes(config)
         self._lock_state()
         self.dispatcher = Dispatcher(
-            Outbox(config.state_dir), receivers, catalogue=pack.catalogue, silences=Silences(config.state_dir)
+            Outbox(config.state_dir),
+            receivers,
+            catalogue=pack.catalogue,
+            silences=Silences(config.state_dir),
+            links=Links(config.external_url, config.runbook_url),
         )
         try:
             self.gauges = Gauges(pack.catalogue.metrics, pack.rules, max_runs=MAX_RUNS, more=self._samples)

@@ -10,7 +10,6 @@ from rltriage.engine.rows import Record
 from rltriage.engine.sources.base import SourceStats
 from rltriage.engine.sources.tail import Tail
 
-
 MOST_AT_ONCE = 1000
 """Records of one poll: a log of a hundred thousand rows must not be in memory as a whole."""
 

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from rltriage.engine.report import CLOSED, Alert, Incident, State
 from rltriage.exporters.delivery.alertmanager import AFTERLIFE_SECONDS, RESEND_SECONDS
 from rltriage.exporters.delivery.base import Outcome, Receiver
-from rltriage.exporters.delivery.message import NO_CATALOGUE, Message, compose
+from rltriage.exporters.delivery.message import NO_CATALOGUE, NO_LINKS, Links, Message, compose
 from rltriage.exporters.delivery.outbox import Entry, Outbox, backoff
 from rltriage.exporters.delivery.silences import Silences
 from rltriage.exporters.delivery.withheld import Offer, Withheld
@@ -90,6 +90,7 @@ class Dispatcher:
         *,
         catalogue: Catalogue = NO_CATALOGUE,
         silences: Silences | None = None,
+        links: Links = NO_LINKS,
         seed: int | None = None,
     ) -> None:
         self.outbox = outbox
@@ -97,6 +98,7 @@ class Dispatcher:
         self.states = {name: ReceiverState() for name in self.routes}
         self.errors = 0
         self._catalogue = catalogue
+        self._links = links
         self._silences = silences or Silences(None)
         self._withheld = Withheld(self._silences)
         self._random = random.Random(seed)
@@ -141,7 +143,9 @@ class Dispatcher:
         return sum(self._accept(route, message, quiet, now) for route in self.routes.values())
 
     def _compose(self, offer: Offer, now: float) -> Message:
-        return compose(offer.alert, now, catalogue=self._catalogue, labels=offer.labels, incident=offer.incident)
+        return compose(
+            offer.alert, now, catalogue=self._catalogue, labels=offer.labels, incident=offer.incident, links=self._links
+        )
 
     def _settle(self, offer: Offer, now: float) -> None:
         """Nobody was told and nobody will be, also not by the replay after a restart, when the silence may be over."""
