@@ -28,7 +28,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -428,15 +428,30 @@ def _judge(
 
 
 def main() -> None:
-    """Run a session and print what the journals say."""
+    """Run the sessions and print what the journals say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, help="an empty folder for logs and outbox, to look into afterwards")
+    parser.add_argument("--sessions", type=int, default=1, help="each with a seed of its own")
+    parser.add_argument("--record", action="store_true", help="keep the result, and write it into docs/delivery.md")
     options = parser.parse_args()
+    results = {seed: _session(options.kills, seed) for seed in range(options.seed, options.seed + options.sessions)}
+    if options.record:
+        from record import record
+
+        command = f"python benchmarks/chaos.py --kills {options.kills} --seed {options.seed} --sessions {options.sessions}"
+        counted = [
+            {"seed": seed, **{k: len(v) if isinstance(v, list) else v for k, v in asdict(result).items()}}
+            for seed, result in results.items()
+        ]
+        record("chaos", command, counted)
+    sys.exit(0 if all(result.ok for result in results.values()) else 1)
+
+
+def _session(kills: int, seed: int) -> Result:
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.keep or Path(temporary)
-        result = run(options.kills, options.seed, folder)
+        folder = Path(temporary)
+        result = run(kills, seed, folder)
         if not result.ok:
             sys.stderr.write((folder / "service.log").read_text()[-4000:])
     for alert, state, when in result.repeated:
@@ -449,9 +464,10 @@ def main() -> None:
         f"{len(result.repeated)} repeated, {len(result.excused)} repeated in the crash window, "
         f"{len(result.unnoted)} after a kill on a full disk, "
         f"{len(result.disordered)} runs out of order, {len(result.not_in_alertmanager)} alerts wrong in Alertmanager, "
-        f"{result.attempts} attempts"
+        f"{result.attempts} attempts",
+        flush=True,
     )
-    sys.exit(0 if result.ok else 1)
+    return result
 
 
 if __name__ == "__main__":
