@@ -51,7 +51,7 @@ servers:  ## fetch Prometheus and Alertmanager for the tests (Debian, Ubuntu); e
 	@sh deploy/fetch_servers.sh || echo "tests with real servers are skipped (with CI=1 they fail)" >&2
 
 load: dev  ## 1,000 runs of 60 metrics, a row a second each, for two minutes: processor time, memory, lag, scrape
-	$(BIN)/python benchmarks/load.py --runs 1000 --seconds 120
+	$(BIN)/python benchmarks/load.py --runs 1000 --seconds 120 --record
 
 chaos: dev  ## kill the service twice 50 times while receivers, disk and clock fail, count what arrives (about 12 minutes)
 	$(BIN)/python benchmarks/chaos.py --kills 50 --sessions 2 --record
