@@ -395,25 +395,28 @@ def _judge(
 ) -> Result:
     told = _told(hook)
     first: dict[Key, float] = {}
+    last: dict[Key, float] = {}
     repeated: list[tuple[str, str, str]] = []
     excused: list[Key] = []
     unnoted: list[Key] = []
     windows: set[float] = set()
     blind = [(begin, kill) for begin, end in full for kill in killed if begin <= kill <= end + NOTING]
     for at, _, key in told:
-        if key not in first:
+        before_it = last.get(key)
+        last[key] = at
+        if before_it is None:
             first[key] = at
             continue
-        nearest = min((kill for kill in killed if kill <= at), key=lambda kill: abs(kill - first[key]), default=0.0)
-        if any(begin - WINDOW <= first[key] <= kill <= at for begin, kill in blind):
+        nearest = min((kill for kill in killed if kill <= at), key=lambda kill: abs(kill - before_it), default=0.0)
+        if any(begin - WINDOW <= before_it <= kill <= at for begin, kill in blind):
             unnoted.append(key)
         # Before the kill; after it where the sender was dead before the receiver got to what it had sent. One a kill:
         # a receiver is sent one request at a time.
-        elif abs(nearest - first[key]) <= WINDOW and nearest not in windows:
+        elif abs(nearest - before_it) <= WINDOW and nearest not in windows:
             windows.add(nearest)
             excused.append(key)
         else:
-            repeated.append((*key, f"{at - first[key]:.2f} s later, nearest kill {nearest - first[key]:+.2f} s"))
+            repeated.append((*key, f"{at - before_it:.2f} s later, nearest kill {nearest - before_it:+.2f} s"))
     keys = [key for keys in wanted.values() for key in keys]
     aside = {key for key, times in hook.refused.items() if times >= STEP_ASIDE}
     found = {
