@@ -263,10 +263,16 @@ class Fleet:
         return True
 
     def _take(self, follower: Follower, run: Run, row: Row) -> None:
-        watched = self._run(follower, run)
-        if watched is not None:
-            self.rows += 1
-            self._after(watched, watched.emit(row, run))
+        try:
+            watched = self._run(follower, run)
+            if watched is not None:
+                self.rows += 1
+                self._after(watched, watched.emit(row, run))
+        except Exception:  # a row that breaks the rules must not take those behind it with it
+            self.errors += 1
+            if f"{follower.where} row" not in self._said:
+                self._said.add(f"{follower.where} row")
+                log.exception("%s: a row of run %s cannot be judged (said once)", follower.where, run.id)
 
     def _run(self, follower: Follower, run: Run) -> WatchedRun | None:
         if self._owners.setdefault(run.id, follower.where) != follower.where:
