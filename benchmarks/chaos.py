@@ -27,6 +27,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -35,7 +36,8 @@ from typing import Any
 
 from rltriage.exporters.delivery.outbox import STEP_ASIDE
 
-WINDOW = 0.5
+WINDOW = 2.0
+"""Seconds in which a busy machine gets from a receiver's answer to the note of it on disk."""
 NOTING = 3.0
 """Seconds until the service has written to a disk with room again what it could not write to the full one."""
 RUNS = 6
@@ -435,10 +437,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--sessions", type=int, default=1, help="each with a seed of its own")
+    parser.add_argument("--sessions", type=int, default=1, help="at once, each with a seed of its own")
     parser.add_argument("--record", action="store_true", help="keep the result, and write it into docs/delivery.md")
     options = parser.parse_args()
-    results = {seed: _session(options.kills, seed) for seed in range(options.seed, options.seed + options.sessions)}
+    seeds = range(options.seed, options.seed + options.sessions)
+    with ThreadPoolExecutor(options.sessions) as pool:
+        results = dict(zip(seeds, pool.map(_session, [options.kills] * options.sessions, seeds), strict=True))
     if options.record:
         from record import record
 

@@ -241,6 +241,7 @@ class Fleet:
         if follower.news is None:
             follower.news, follower.took = follower.feed.news(), 0
             follower.read, follower.refused = stats.records, stats.bad
+        failed = False
         try:
             for intake, row in follower.news:
                 follower.took += 1
@@ -249,10 +250,10 @@ class Fleet:
                     return False
         except Exception as error:  # one log must not end the service; the next poll may do better
             self._say(follower.where, f"it cannot be read: {type(error).__name__}")
-            follower.refused = -1
+            failed = True
         follower.news = None
         stats = follower.feed.source.stats  # an awaited log has its own only once it is there
-        failed = not follower.took and stats.bad != follower.refused
+        failed = failed or (not follower.took and stats.bad != follower.refused)
         self.errors += failed
         if follower.took:
             follower.heard = now

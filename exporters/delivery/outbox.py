@@ -327,6 +327,8 @@ class Outbox:
                 log.error("the outbox holds a message that cannot be read (%s): skipped", error)
                 continue
             entry = Entry(seq, receiver, state, message, created, due, refusals, delivered)
+            if seq in self._dirty:
+                continue  # delivered while the disk could not be read
             if delivered is None:
                 self._waiting.setdefault(receiver, {})[seq] = entry
             else:
@@ -334,14 +336,23 @@ class Outbox:
         self._waiting = {receiver: dict(sorted(box.items())) for receiver, box in self._waiting.items()}
 
     def _renumber(self, stored: dict[int, int]) -> None:
-        """Give what memory accepted numbers above the disk's, and let go of what the disk already knows."""
+        """Give what memory accepted numbers above the disk's, or the disk's own where it knows the message.
+
+        Of the latter only what was delivered meanwhile is news to the disk; the rest is there already.
+        """
         top = max(stored.values(), default=0)
         fresh = {key: seq for key, seq in self._keys.items() if key not in stored}
         moved = {seq: top + number for number, seq in enumerate(fresh.values(), start=1)}
-        entries = [entry for entry in self._dirty.values() if entry.seq in moved]
         boxes = {name: [e for e in box.values() if e.seq in moved] for name, box in self._waiting.items()}
-        for entry in entries:
-            entry.seq = moved[entry.seq]
+        entries = []
+        for entry in self._dirty.values():
+            fresh_seq = moved.get(entry.seq)
+            if fresh_seq is None:
+                entry.seq = stored[_key(entry.message.alert, entry.state, entry.receiver)]
+            else:
+                entry.seq = fresh_seq
+            if fresh_seq is not None or entry.delivered is not None:
+                entries.append(entry)
         self._dirty = {entry.seq: entry for entry in entries}
         self._waiting = {name: {entry.seq: entry for entry in box} for name, box in boxes.items()}
         self._keys = {key: moved[seq] for key, seq in fresh.items()}

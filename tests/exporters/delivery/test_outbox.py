@@ -192,6 +192,27 @@ def test_a_file_that_was_locked_at_the_start_is_joined_later(tmp_path, message):
     assert not any(again.put(HOOK, message(rule=rule), 3.0) for rule in ("new", "old", "said", "newer"))
 
 
+def test_what_was_said_before_the_file_could_be_joined_is_not_said_again(tmp_path, message):
+    """The disk holds it as waiting, memory delivered it meanwhile; a reminded receiver is reminded of the newest state."""
+    first = Outbox(tmp_path)
+    first.put(HOOK, message(), 1.0)
+    first.put(HOOK, message(rule="later"), 1.0)
+    first.close()
+    other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    box = Outbox(tmp_path)
+    for given in ({}, {"state": "resolved"}, {"rule": "later"}):
+        box.put(HOOK, message(**given), 2.0)
+    box.delivered(box.waiting(HOOK)[:2], 3.0, keep=True)
+    other.close()
+    box.retry_disk()
+    for each in (box, Outbox(tmp_path)):
+        assert ids(each.waiting(HOOK)) == [("r1/later", "firing")]
+        assert ids(each.live(HOOK)) == [("r1/kl-ref-exactly-zero", "resolved")]
+        assert not each.put(HOOK, message(), 4.0) and not each.put(HOOK, message(state="resolved"), 4.0)
+
+
 def test_a_damaged_file_is_moved_aside(tmp_path, message, caplog):
     """The service starts with an empty outbox and says so."""
     (tmp_path / FILE).write_bytes(b"not a database at all" * 200)
