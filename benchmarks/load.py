@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import math
 import os
 import re
 import statistics
@@ -85,7 +86,7 @@ class Result:
 
 def _spread(values: list[float]) -> dict[str, float]:
     ordered = sorted(values) or [float("nan")]
-    return {"median": statistics.median(ordered), "p99": ordered[int(0.99 * (len(ordered) - 1))], "max": ordered[-1]}
+    return {"median": statistics.median(ordered), "p99": ordered[math.ceil(0.99 * len(ordered)) - 1], "max": ordered[-1]}
 
 
 class Receiver(ThreadingHTTPServer):
