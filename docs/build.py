@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rltriage.exporters.compile_prometheus import compile_metrics
+from rltriage.exporters.meta_alerts import META_ALERTS
 from rltriage.exporters.naming import Family
 from rltriage.rules import frameworks, shapes
 from rltriage.rules.conditions import KINDS
@@ -240,6 +241,18 @@ def families() -> str:
     return table(("name", "type", "help"), ([f"`{name}`", seen[name].kind, seen[name].help] for name in sorted(seen)))
 
 
+def meta() -> str:
+    """The runbook of the alerts on rltriage itself; the heading is the alert's name."""
+    parts = []
+    for alert in META_ALERTS:
+        held = f" Held for {alert.hold}." if alert.hold else ""
+        parts.append(
+            f"## {alert.name}\n\n{alert.meaning}\n\n- **What to do.** {alert.todo}\n"
+            f"- **Severity:** {alert.severity}.{held}\n\n```promql\n{alert.expression}\n```\n"
+        )
+    return "\n".join(parts)
+
+
 def translated() -> str:
     """How much of the shipped pack `rules compile --from metrics` translates, and why not the rest."""
     left = compile_metrics(PACK, CATALOGUE).left_out
@@ -295,6 +308,7 @@ PARTS = {
     "metrics": metrics,
     "families": families,
     "translated": translated,
+    "meta": meta,
     "settings": settings,
 }
 

@@ -90,6 +90,16 @@ class Monitor:
         self._states = [RuleState(rule, reads(rule)) for rule in pack.rules]
         self._begin_segment()
 
+    @property
+    def failed_rules(self) -> Mapping[str, str]:
+        """Rules that are switched off because they failed, each with what went wrong."""
+        return self._broken
+
+    @property
+    def row_interval(self) -> float | None:
+        """Median seconds between the last rows; None while too few have carried a time."""
+        return self._history.strides.interval
+
     # Rows.
 
     def observe(self, row: Row) -> StepReport:

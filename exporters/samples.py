@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rltriage.engine.rows import Run
 from rltriage.exporters.naming import Family, Labels, Names, Series, label_value, run_labels
-from rltriage.exporters.state import RUN_STATES, Alerts, Snapshot
+from rltriage.exporters.state import NO_HEALTH, RUN_STATES, Alerts, Health, Snapshot
 
 Lines = tuple[tuple[Family, ...], list[str]]
 Sample = tuple[Series, float]
@@ -19,6 +19,8 @@ EVALUATED = Family("rltriage_heldout_evaluation_step", "gauge", "Step at which h
 STATE = Family("rltriage_run_state", "gauge", "1 for the state that the run is in")
 INFO = Family("rltriage_run", "info", "Config facts and profile of the run")
 EVALUATION = Family("rltriage_evaluation_seconds", "counter", "Seconds spent evaluating rules")
+FAILED_RULES = Family("rltriage_rules_failed", "gauge", "Rules that failed on this run and are switched off for it")
+INTERVAL = Family("rltriage_row_interval_seconds", "gauge", "Median seconds between the last rows")
 FIRING = Family("rltriage_alert_firing", "gauge", "1 while the rule's alert fires")
 EXPLAINED = Family("rltriage_alert_explained", "gauge", "1 while another firing alert explains this one")
 LAST_FIRING = Family(
@@ -28,7 +30,7 @@ VIOLATIONS = Family("rltriage_rule_violations", "counter", "Rows during which th
 TRANSITIONS = Family("rltriage_alert_transitions", "counter", "Alert transitions by the state that they led to")
 SCORE = Family("rltriage_incident_suspect_score", "gauge", "Probability of each suspect of the open incident")
 FIRST = (STEP, ROWS, LAST_ROW, EVALUATED, STATE, INFO)
-LAST = (EVALUATION, FIRING, LAST_FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, SCORE)
+LAST = (EVALUATION, FAILED_RULES, INTERVAL, FIRING, LAST_FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, SCORE)
 
 _IDENTITY = ("rule", "severity", "fault", "first_test")
 _MAX_FACTS = 64
@@ -46,9 +48,10 @@ class Columns(NamedTuple):
 class Entry:
     """One run: its newest snapshot, written by the run's own thread, and what scrapes have built of it."""
 
-    def __init__(self, run: Run, snapshot: Snapshot) -> None:
+    def __init__(self, run: Run, snapshot: Snapshot, health: Health = NO_HEALTH) -> None:
         self.run = run
         self.snapshot = snapshot
+        self.health = health
         self.rendered: tuple[Snapshot, Lines] | None = None
         self._labels = run_labels(run.id, run.labels.items())
         self._metrics: dict[str, Series | None] = {}
@@ -70,8 +73,11 @@ class Entry:
         found = Columns(series, values)
         if snapshot.evaluated is not None:
             self._add(found, EVALUATED, snapshot.evaluated)
-        if snapshot.seconds:
-            self._add(found, EVALUATION, snapshot.seconds)
+        health = self.health
+        self._add(found, EVALUATION, health.seconds)
+        self._add(found, FAILED_RULES, health.failed_rules)
+        if health.row_interval is not None:
+            self._add(found, INTERVAL, health.row_interval)
         self._add_alerts(found, snapshot.alerts)
         return found
 

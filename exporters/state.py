@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from rltriage.engine.report import CLOSED, OPEN, Alert, StepReport, Suspect
 from rltriage.engine.rows import Row
@@ -73,12 +73,23 @@ class Alerts:
         return replace(self, firing=dict.fromkeys(self.firing, False), explained={}, suspects=())
 
 
+class Health(NamedTuple):
+    """How the engine fares with a run: seconds spent on it so far, rules that failed, median seconds between rows."""
+
+    seconds: float = 0.0
+    failed_rules: int = 0
+    row_interval: float | None = None
+
+
+NO_HEALTH = Health()
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a scrape shows of a run. `lasting` names those metrics of the row that are carried on.
 
-    `step` and `time` (unix seconds) are the newest row's, `evaluated` the step of the last held-out evaluation, `seconds`
-    what evaluating the rules has taken so far, `ended` when the run ended.
+    `step` and `time` (unix seconds) are the newest row's, `evaluated` the step of the last held-out evaluation, `ended`
+    when the run ended.
     """
 
     alerts: Alerts
@@ -89,16 +100,15 @@ class Snapshot:
     rows: int = 0
     time: float = 0.0
     evaluated: int | None = None
-    seconds: float = 0.0
     state: RunState = "running"
     ended: float | None = None
 
-    def after(self, row: Row | None, report: StepReport, seconds: float, now: float) -> Snapshot:
+    def after(self, row: Row | None, report: StepReport, now: float) -> Snapshot:
         """The snapshot after a row and its report, or after a report of the clock alone."""
         time = row.time if row is not None and row.time is not None else now
         alerts = self.alerts.after(report, row is not None, time)
         if row is None:
-            return replace(self, alerts=alerts, seconds=self.seconds + seconds)
+            return replace(self, alerts=alerts)
         metrics = dict(row.metrics)
         if row.step == self.step and self.state == "running":
             metrics = {**self.metrics, **metrics}
@@ -108,7 +118,7 @@ class Snapshot:
         if lasting:
             carried = {**carried, **{name: metrics[name] for name in lasting}}
             evaluated = row.step if any(name.startswith("eval_") for name in lasting) else evaluated
-        return Snapshot(alerts, metrics, carried, lasting, row.step, self.rows + 1, time, evaluated, self.seconds + seconds)
+        return Snapshot(alerts, metrics, carried, lasting, row.step, self.rows + 1, time, evaluated)
 
     def after_end(self, state: str, now: float) -> Snapshot:
         """The snapshot of a run that ended at `now`; alerts of a stale run keep their value, for nothing has recovered."""

@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rltriage import service
 from rltriage.engine.report import Alert, Incident, Suspect
+from rltriage.exporters import gauges as gauges_module
+from rltriage.exporters import samples
 from rltriage.exporters.gauges import Gauges
+from rltriage.exporters.naming import Family
 from rltriage.rules.model import Catalogue, FirstTest, MetricInfo
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +32,15 @@ def metrics():
     """The shipped metric catalogue."""
     entries = yaml.safe_load(METRICS.read_text())["metrics"]
     return {name: MetricInfo(name=name, **entry) for name, entry in entries.items()}
+
+
+@pytest.fixture(scope="session")
+def exported(metrics):
+    """The name of every sample that rltriage exports, unmapped metrics apart."""
+    values = [value for module in (gauges_module, samples, service) for value in vars(module).values()]
+    return {value.sample_name for value in values if isinstance(value, Family)} | {
+        info.prometheus for info in metrics.values()
+    }
 
 
 @pytest.fixture
