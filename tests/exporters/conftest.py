@@ -1,5 +1,6 @@
 """What the exporter tests share: the real metric catalogue, one alert, and gauges with a clock that the test moves."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,20 @@ def exported(metrics):
     return {value.sample_name for value in values if isinstance(value, Family)} | {
         info.prometheus for info in metrics.values()
     }
+
+
+@pytest.fixture
+def vmalert(server_binary, tmp_path):
+    """Loads rule files, given as texts, in the real vmalert; returns the finished process."""
+    binary = server_binary("vmalert")
+
+    def load(*texts):
+        for number, text in enumerate(texts):
+            (tmp_path / f"vmalert-{number}.yml").write_text(text)
+        files = [f"-rule={tmp_path}/vmalert-{number}.yml" for number in range(len(texts))]
+        return subprocess.run([binary, "-dryRun", *files], capture_output=True, text=True, timeout=60)
+
+    return load
 
 
 @pytest.fixture

@@ -41,6 +41,12 @@ def test_promtool_accepts_the_file_and_its_tests_pass(promtool):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_vmalert_loads_the_file(vmalert):
+    """It does not know all that Prometheus knows."""
+    done = vmalert(meta_alerts("https://docs.example"))
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_alert_has_a_firing_and_a_silent_case():
     """Each is expected somewhere, and one case has all of them silent."""
     cases = yaml.safe_load((FOLDER / "meta-alerts.tests.yaml").read_text())["tests"]
