@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from types import MappingProxyType
@@ -99,6 +99,14 @@ class Monitor:
     def row_interval(self) -> float | None:
         """Median seconds between the last rows; None while too few have carried a time."""
         return self._history.strides.interval
+
+    def healthy(self, metrics: Iterable[str]) -> dict[str, tuple[float, float]]:
+        """(low, high) of those metrics that a healthy reference that fits the run knows at the newest step."""
+        reference, first = self._reference, self._history.strides.first
+        if reference is None or reference.why_not or first is None or self._last is None:
+            return {}
+        found = {metric: reference.bounds(metric, self._last - first) for metric in metrics}
+        return {metric: bounds for metric, bounds in found.items() if bounds is not None}
 
     # Rows.
 

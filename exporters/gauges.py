@@ -126,6 +126,12 @@ class Gauges:
                 self._cache[openmetrics, True] = gzip.compress(body, 1, mtime=0)
             return self._cache[openmetrics, True]
 
+    def samples_of(self, run_id: str) -> list[Sample]:
+        """The samples of one run."""
+        with self._rendering:
+            entry = self._entries.get(run_id)
+            return [] if entry is None else list(zip(*entry.columns(entry.snapshot, self._names), strict=True))
+
     def samples(self) -> Iterator[tuple[Series, float]]:
         """Every sample, for a collector: the same that `render` writes, in no particular order."""
         with self._rendering:

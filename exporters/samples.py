@@ -78,6 +78,11 @@ class Entry:
         self._add(found, FAILED_RULES, health.failed_rules)
         if health.row_interval is not None:
             self._add(found, INTERVAL, health.row_interval)
+        for metric, bounds in health.healthy.items():
+            place = names.healthy(metric)
+            if place is not None:
+                for bound, value in zip(("low", "high"), bounds, strict=True):
+                    self._add(found, place[0], value, *place[1], ("bound", bound))
         self._add_alerts(found, snapshot.alerts)
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
 from rltriage.engine.report import CLOSED, OPEN, Alert, StepReport, Suspect
@@ -74,14 +75,34 @@ class Alerts:
 
 
 class Health(NamedTuple):
-    """How the engine fares with a run: seconds spent on it so far, rules that failed, median seconds between rows."""
+    """How the engine fares with a run: seconds spent on it so far, rules that failed, median seconds between rows.
+
+    `healthy` is the (low, high) of each metric that a fitting reference knows at the newest step.
+    """
 
     seconds: float = 0.0
     failed_rules: int = 0
     row_interval: float | None = None
+    healthy: Mapping[str, tuple[float, float]] = MappingProxyType({})
 
 
 NO_HEALTH = Health()
+BANDED = (
+    "reward",
+    "eval_pass",
+    "entropy",
+    "approx_kl",
+    "clip_frac",
+    "ratio_max",
+    "grad_norm",
+    "zero_adv_frac",
+    "length",
+    "length_fail",
+    "turns",
+    "reads",
+    "malformed",
+)
+"""Metrics without a fixed right value whose healthy range is shown: all of them would double the series of a run."""
 
 
 @dataclass(frozen=True, slots=True)

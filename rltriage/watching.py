@@ -14,7 +14,7 @@ from rltriage.engine.rows import Row, Run
 from rltriage.engine.rundir import RunDirectory
 from rltriage.engine.triage import Triage
 from rltriage.exporters.jsonlines import alert_json, incident_json
-from rltriage.exporters.state import Health, RunState
+from rltriage.exporters.state import BANDED, Health, RunState
 from rltriage.rules.model import Catalogue, RulePack
 
 _log = logging.getLogger("rltriage")
@@ -104,7 +104,7 @@ class WatchedRun:
 
     def _measure(self) -> None:
         monitor = self.monitor
-        health = Health(self._seconds, len(monitor.failed_rules), monitor.row_interval)
+        health = Health(self._seconds, len(monitor.failed_rules), monitor.row_interval, monitor.healthy(BANDED))
         for meter in self._meters:
             self._call(meter.measured, self.run, health)
 
