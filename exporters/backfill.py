@@ -16,7 +16,7 @@ from rltriage.rules.errors import SourceError
 
 
 class Recording:
-    """Samples with their times, as a scrape right after each row would have read them. Of two at one time the later counts."""
+    """Samples with their times, as a scrape right after each row reads them; of two at one time the later counts."""
 
     def __init__(self) -> None:
         self._families: dict[Family, dict[str, tuple[Series, dict[float, float]]]] = {}
