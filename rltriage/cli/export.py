@@ -26,6 +26,7 @@ from rltriage.cli.rules import PACK_HELP
     "--grafana", type=click.Path(path_type=Path), help="Write Grafana's dashboards and provisioning into a folder."
 )
 @click.option("--page", metavar="URL", default="", help="With --grafana: the address of the on-call page, for links.")
+@click.option("--recorded", is_flag=True, help="With --grafana: read the recording rules, for very many runs.")
 @click.option("--docs", metavar="URL", default="", help="With --grafana: where the pages of docs/ lie, for links.")
 def command(
     sources: tuple[str, ...],
@@ -37,6 +38,7 @@ def command(
     grafana: Path | None,
     page: str,
     docs: str,
+    recorded: bool,
 ) -> None:
     """Write finished runs for Prometheus' blocks (`promtool tsdb create-blocks-from openmetrics`), or Grafana's dashboards.
 
@@ -45,7 +47,7 @@ def command(
     if not sources and grafana is None:
         raise click.UsageError("nothing to export: name a RUN, or --grafana DIR")
     if grafana is not None:
-        _dashboards(grafana, page, docs)
+        _dashboards(grafana, page, docs, recorded)
     if sources:
         runs = _recorded(sources, packs or ("triage",), profile, parse_config(config), metrics_only)
         for line in runs:
@@ -84,11 +86,11 @@ def _recorded(
     return recording.lines()
 
 
-def _dashboards(folder: Path, page: str, docs: str) -> None:
+def _dashboards(folder: Path, page: str, docs: str, recorded: bool) -> None:
     from rltriage.engine.rundir import write_atomically
     from rltriage.exporters.grafana import files
 
-    for name, text in files(page, docs).items():
+    for name, text in files(page, docs, recorded).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)

@@ -134,10 +134,11 @@ def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
 )
 @click.option(
     "--kind",
-    type=click.Choice(["alerts", "meta"]),
+    type=click.Choice(["alerts", "meta", "recording"]),
     default="alerts",
     show_default=True,
-    help="The pack's alerts, or alerts on rltriage itself (exporter down, run stalled, notifications failing, ...).",
+    help="The pack's alerts; alerts on rltriage itself (exporter down, run stalled, notifications failing, ...); recording "
+    "rules for dashboards over very many runs.",
 )
 @click.option("--docs", metavar="URL", default="", help="With --kind meta: where the pages of docs/ lie, for links.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The rule file. Default: stdout.")
@@ -169,8 +170,9 @@ def compile_(
 def _others(kind: str, docs: str) -> str:
     """Rule files that are the same for every pack."""
     from rltriage.exporters.meta_alerts import meta_alerts
+    from rltriage.exporters.recording import recording_rules
 
-    return meta_alerts(docs)
+    return meta_alerts(docs) if kind == "meta" else recording_rules()
 
 
 def _write(text: str, output: Path | None) -> None:
