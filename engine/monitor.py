@@ -101,12 +101,24 @@ class Monitor:
         return self._history.strides.interval
 
     def healthy(self, metrics: Iterable[str]) -> dict[str, tuple[float, float]]:
-        """(low, high) of those metrics that a healthy reference that fits the run knows at the newest step."""
+        """(low, high) of those metrics that a healthy reference that fits the run knows at the newest step.
+
+        Within the values that a metric can have: a share of -0.2 is not healthy, it is impossible.
+        """
         reference, first = self._reference, self._history.strides.first
         if reference is None or reference.why_not or first is None or self._last is None:
             return {}
-        found = {metric: reference.bounds(metric, self._last - first) for metric in metrics}
-        return {metric: bounds for metric, bounds in found.items() if bounds is not None}
+        found = {}
+        for metric in metrics:
+            bounds = reference.bounds(metric, self._last - first)
+            if bounds is not None:
+                info = self._catalogue.metrics.get(metric)
+                low, high = (info.low, info.high) if info is not None else (None, None)
+                found[metric] = (
+                    bounds[0] if low is None else max(bounds[0], low),
+                    bounds[1] if high is None else min(bounds[1], high),
+                )
+        return found
 
     # Rows.
 

@@ -37,6 +37,8 @@ OWN_LABELS = frozenset(
         "reason",
         "le",
         "bound",
+        "best_test",
+        "action",
     }
 )
 _TAKEN_SUFFIX = re.compile(r"_(total|info|sum|count|bucket|created|gsum|gcount)$")

@@ -39,10 +39,7 @@ ALERTS = Recorded(
 RULES = Recorded(
     "rule:rltriage_alert_firing:count", f"count by (rule, severity) ({_FIRING} unless on (run, rule) {_EXPLAINED})"
 )
-SUSPECTS = Recorded(
-    "fault:rltriage_incident_suspect_score:count",
-    f"count by (fault) (topk by (run) (1, {one_of_replicas('rltriage_incident_suspect_score')}))",
-)
+SUSPECTS = Recorded("fault:rltriage_incident_info:count", f"count by (fault) ({one_of_replicas('rltriage_incident_info')})")
 AGE = Recorded("fleet:rltriage_row_age_seconds:max", f"max ({_SILENT} and on (run) {_RUNNING})")
 ROWS = Recorded("fleet:rltriage_rows:rate5m", f"sum (rate(rltriage_rows_total[{WINDOW}]))")
 COST = Recorded(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rltriage.engine.report import Incident
 from rltriage.engine.rows import Run
 from rltriage.exporters.naming import Family, Labels, Names, Series, label_value, run_labels
 from rltriage.exporters.state import NO_HEALTH, RUN_STATES, Alerts, Health, Snapshot
@@ -28,9 +29,12 @@ LAST_FIRING = Family(
 )
 VIOLATIONS = Family("rltriage_rule_violations", "counter", "Rows during which the rule's alert fired")
 TRANSITIONS = Family("rltriage_alert_transitions", "counter", "Alert transitions by the state that they led to")
+INCIDENT = Family(
+    "rltriage_incident", "info", "The open incident: first suspect, cheapest and best test, what to do meanwhile"
+)
 SCORE = Family("rltriage_incident_suspect_score", "gauge", "Probability of each suspect of the open incident")
 FIRST = (STEP, ROWS, LAST_ROW, EVALUATED, STATE, INFO)
-LAST = (EVALUATION, FAILED_RULES, INTERVAL, FIRING, LAST_FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, SCORE)
+LAST = (EVALUATION, FAILED_RULES, INTERVAL, FIRING, LAST_FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, INCIDENT, SCORE)
 
 _IDENTITY = ("rule", "severity", "fault", "first_test")
 _MAX_FACTS = 64
@@ -141,8 +145,22 @@ class Entry:
             self._add(found, VIOLATIONS, count, ("rule", rule))
         for (rule, state), count in alerts.transitions.items():
             self._add(found, TRANSITIONS, count, ("rule", rule), ("to", state))
-        for suspect in alerts.suspects:
-            self._add(found, SCORE, suspect.score, ("fault", suspect.fault))
+        if alerts.incident is not None:
+            self._add(found, INCIDENT, 1, *_identity(alerts.incident))
+            for suspect in alerts.incident.suspects:
+                self._add(found, SCORE, suspect.score, ("fault", suspect.fault))
+
+
+def _identity(incident: Incident) -> Labels:
+    """What the incident says to do; it changes only with its first two suspects."""
+    first = incident.suspects[0].fault if incident.suspects else ""
+    return (
+        ("severity", incident.severity),
+        ("fault", first),
+        ("first_test", incident.first_test),
+        ("best_test", incident.best_test),
+        ("action", incident.action),
+    )
 
 
 def _info(run: Run, labels: Labels) -> Labels:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
-from rltriage.engine.report import CLOSED, OPEN, Alert, StepReport, Suspect
+from rltriage.engine.report import CLOSED, OPEN, Alert, Incident, StepReport
 from rltriage.engine.rows import Row
 from rltriage.exporters.naming import Labels, free_labels
 from rltriage.rules.model import Rule
@@ -35,7 +35,7 @@ class Alerts:
     violations: Mapping[str, int] = field(default_factory=dict)
     transitions: Mapping[tuple[str, str], int] = field(default_factory=dict)
     last_firing: Mapping[AlertKey, float] = field(default_factory=dict)
-    suspects: tuple[Suspect, ...] = ()
+    incident: Incident | None = None
 
     @classmethod
     def quiet(cls, rules: Iterable[Rule]) -> Alerts:
@@ -64,14 +64,12 @@ class Alerts:
             last_firing.update(dict.fromkeys(fired, now))
             for rule in {key[0] for key in fired}:
                 violations[rule] = violations.get(rule, 0) + 1
-        suspects = report.incident.suspects if report.incident is not None else self.suspects
-        if not any(firing.values()):
-            suspects = ()
-        return Alerts(firing, explained, violations, transitions, last_firing, suspects)
+        incident = (report.incident or self.incident) if any(firing.values()) else None
+        return Alerts(firing, explained, violations, transitions, last_firing, incident)
 
     def closed(self) -> Alerts:
         """The state after the run's end: nothing fires, the counters stay."""
-        return replace(self, firing=dict.fromkeys(self.firing, False), explained={}, suspects=())
+        return replace(self, firing=dict.fromkeys(self.firing, False), explained={}, incident=None)
 
 
 class Health(NamedTuple):

@@ -90,14 +90,15 @@ def _now(runs: str, alerts: str, age: str) -> tuple[Panel, ...]:
 
 
 def _alerts(alerts: str, rules: str, suspects: str) -> tuple[Panel, ...]:
+    incident = one_of_replicas("rltriage_incident_info")
     return (
         table(
-            "What fires",
-            "Alerts that fire now and that no other alert explains, with the suspected fault and the first test to run.",
-            [Query(_FIRING, table=True)],
+            "Open incidents",
+            "One row a run: what is suspected first, the first test to run, and what to do with the run meanwhile.",
+            [Query(incident, table=True)],
             width=16,
             transformations=(
-                columns(("severity", "run", "fault", "first_test", "rule"), ("Value", "state")),
+                columns(("severity", "run", "fault", "first_test", "action", "best_test"), ("Value",)),
                 {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "severity"}]}},
             ),
             overrides=(_COLORED, _TO_RUN, _TO_RUNBOOK, _TO_TEST),
@@ -117,6 +118,17 @@ def _alerts(alerts: str, rules: str, suspects: str) -> tuple[Panel, ...]:
             },
             links=(link("Runbook of this fault", "${docs}/faults.md#${__field.labels.fault}"),),
             thresholds=((None, "orange"),),
+        ),
+        table(
+            "What fires",
+            "Alerts that fire now and that no other alert explains, with the suspected fault and the first test to run.",
+            [Query(_FIRING, table=True)],
+            width=24,
+            transformations=(
+                columns(("severity", "run", "fault", "first_test", "rule"), ("Value", "state")),
+                {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "severity"}]}},
+            ),
+            overrides=(_COLORED, _TO_RUN, _TO_RUNBOOK, _TO_TEST),
         ),
         curves(
             "Firing alerts by severity and fault",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 COLUMNS = 24
@@ -89,6 +89,14 @@ def placed(rows: Iterable[Row]) -> list[Json]:
         y += height
         (head["panels"] if row.collapsed else found).extend(inside)
     return found
+
+
+def filled(panels: Iterable[Panel]) -> tuple[Panel, ...]:
+    """Panels with widths that fill their lines: three a line, the last four or two wider or narrower than that."""
+    found = list(panels)
+    last = {0: 0, 1: min(4, len(found)), 2: 2}[len(found) % 3]
+    widths = [8] * (len(found) - last) + [COLUMNS // max(last, 1)] * last
+    return tuple(replace(panel, width=width) for panel, width in zip(found, widths, strict=True))
 
 
 def _panel(panel: Panel, number: int, place: Json) -> Json:

@@ -16,6 +16,7 @@ from rltriage.exporters.grafana.panels import (
     constants,
     curves,
     dashboard,
+    filled,
     fixed,
     link,
     on_field,
@@ -103,7 +104,7 @@ def run_dashboard(metrics: Mapping[str, MetricInfo], page: str = "", docs: str =
     rows = [Row("Triage", _triage())]
     for group, title in TITLES.items():
         panels = [_curve(each, metrics, names) for each in _all_of(group, metrics)]
-        rows.append(Row(title, tuple(panels + (_invariants() if group == "consistency" else []))))
+        rows.append(Row(title, filled(panels + (_invariants() if group == "consistency" else []))))
     rows.append(Row("Engine and unmapped metrics", _rest()))
     return dashboard(
         RUN_UID,
@@ -200,30 +201,33 @@ def _described(shown: Iterable[str], metrics: Mapping[str, MetricInfo], banded: 
 def _triage() -> tuple[Panel, ...]:
     firing = f"max without (instance, job) (rltriage_alert_firing{{{RUN}}}) == 1"
     explained = f"max without (instance, job) (rltriage_alert_explained{{{RUN}}}) == 1"
-    weights = {"critical": 3, "warning": 2, "info": 1}
-    strongest = " or ".join(
-        f"{weight} * (max without (instance, job) (rltriage_alert_firing{{{RUN},severity={quoted(severity)}}}) == 1)"
-        for severity, weight in weights.items()
-    )
+    incident = f"max without (instance, job) (rltriage_incident_info{{{RUN}}})"
     score = f"max without (instance, job) (rltriage_incident_suspect_score{{{RUN}}})"
     return (
         stat(
             "First suspect",
             "The fault that the open incident puts first. Its runbook says what looks the same and how to tell.",
-            Query(f"topk (1, {score})", "{{fault}}", instant=True),
+            Query(incident, "{{fault}}", instant=True),
             text="name",
-            width=8,
+            width=6,
             thresholds=((None, "red"),),
             links=(link("Runbook of this fault", "${docs}/faults.md#${__field.labels.fault}"),),
         ),
         stat(
             "First test",
-            "What the strongest alert asks for first.",
-            Query(f"topk (1, ({strongest}) unless on (rule) ({explained}))", "{{first_test}}", instant=True),
+            "The cheapest test that can be run now and tells the suspects apart.",
+            Query(incident, "{{first_test}}", instant=True),
             text="name",
-            width=8,
+            width=6,
             thresholds=((None, "orange"),),
             links=(link("How to run it", "${docs}/faults.md#${__field.labels.first_test}"),),
+        ),
+        stat(
+            "The run meanwhile",
+            "Continue, stop, or roll back to the last good step, until the test has decided.",
+            Query(incident, "{{action}}", instant=True),
+            text="name",
+            thresholds=((None, "orange"),),
         ),
         stat(
             "State",
@@ -236,7 +240,7 @@ def _triage() -> tuple[Panel, ...]:
             "Suspects, ranked",
             "Probability of each suspect of the open incident. Two that are close cannot be told apart by these metrics.",
             [Query(f"sort_desc({score})", table=True)],
-            width=8,
+            width=6,
             unit="percentunit",
             low=0,
             high=1,
@@ -250,6 +254,7 @@ def _triage() -> tuple[Panel, ...]:
             "Alerts that fire",
             "What no other alert explains stands for itself; the consequences are in the panel beside it.",
             [Query(f"({firing}) unless on (rule) ({explained})", table=True)],
+            width=9,
             transformations=(columns(("severity", "rule", "fault", "first_test"), ("run", "Value")),),
             overrides=(
                 on_field(
@@ -264,6 +269,7 @@ def _triage() -> tuple[Panel, ...]:
             "Alerts over time",
             "When each rule's alert fired, in its severity then, explained ones too.",
             (Query(f"max by (rule, severity) (rltriage_alert_firing{{{RUN}}}) == 1", "{{severity}} {{rule}}"),),
+            width=9,
             options={
                 "alignValue": "left",
                 "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []},
