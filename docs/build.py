@@ -15,7 +15,9 @@ from typing import Any
 
 from rltriage.exporters.compile_prometheus import compile_metrics
 from rltriage.exporters.meta_alerts import META_ALERTS
-from rltriage.exporters.naming import Family
+from rltriage.exporters.naming import Family, Names
+from rltriage.exporters.recording import ALL as RECORDED
+from rltriage.exporters.state import BANDED
 from rltriage.rules import frameworks, shapes
 from rltriage.rules.conditions import KINDS
 from rltriage.rules.conditions.terms import Term, Window
@@ -223,12 +225,25 @@ def operand() -> str:
 def metrics() -> str:
     """The gauges of the canonical metrics."""
     rows = []
-    for info in CATALOGUE.metrics.values():
+    for info in filter(lambda info: info.prometheus, CATALOGUE.metrics.values()):
         labels = ", ".join(f'{name}="{value}"' for name, value in info.labels.items())
         rows.append(
             [f"`{info.name}`", f"`{info.prometheus}`" + (f" `{{{labels}}}`" if labels else ""), info.unit, info.help]
         )
     return table(("metric", "Prometheus name", "unit", "help"), rows)
+
+
+def healthy() -> str:
+    """The metrics whose healthy range is exported."""
+    names = Names(CATALOGUE.metrics)
+    found = ((metric, names.healthy(metric)) for metric in BANDED)
+    rows = ([f"`{metric}`", f"`{place[0].name}`"] for metric, place in found if place is not None)
+    return table(("metric", "Prometheus name of its healthy range"), rows)
+
+
+def recorded() -> str:
+    """The recording rules."""
+    return table(("recorded as", "expression"), ([f"`{each.record}`", f"`{each.expression}`"] for each in RECORDED))
 
 
 def families() -> str:
@@ -307,6 +322,8 @@ PARTS = {
     "operand": operand,
     "metrics": metrics,
     "families": families,
+    "healthy": healthy,
+    "recorded": recorded,
     "translated": translated,
     "meta": meta,
     "settings": settings,

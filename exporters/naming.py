@@ -42,6 +42,7 @@ OWN_LABELS = frozenset(
     }
 )
 _TAKEN_SUFFIX = re.compile(r"_(total|info|sum|count|bucket|created|gsum|gcount)$")
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _HELP_LENGTH = 200
 
 
@@ -88,6 +89,8 @@ class Names:
         self.not_numbers = 0
         families: dict[str, Family] = {}
         for info in metrics.values():
+            if not all(map(_NAME.fullmatch, (info.prometheus, *info.labels))):
+                continue  # a pack declares it without a name, or with one that is none: exported as any unknown metric is
             family = families.setdefault(info.prometheus, Family(info.prometheus, "gauge", info.help))
             if "<id>" in info.name:
                 pattern = re.compile(re.escape(info.name).replace("<id>", "([a-z0-9_]+?)"))

@@ -1,4 +1,4 @@
-"""Panels and dashboards as Grafana's JSON (schema 41, Grafana 10 and later), placed on its grid of 24 columns."""
+"""Panels and dashboards as Grafana's JSON (schema 41, Grafana 12), placed on its grid of 24 columns."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.gauges import QUIET_RUNS, Gauges
 from rltriage.exporters.naming import Family, Series
 from rltriage.exporters.state import Health
-from rltriage.rules.model import Rule
+from rltriage.rules.model import MetricInfo, Rule
 
 RUN = Run("demo", {"project": "gym"})
 
@@ -204,6 +204,14 @@ def test_cost_of_a_run_that_is_refused_is_no_error(metrics):
     gauges.publish(Run("a"), Row(0, {}), EMPTY)
     gauges.measured(Run("b"), Health(1.0))
     assert value(gauges, "rltriage_exporter_runs") == 1
+
+
+@pytest.mark.parametrize(("name", "labels"), [("", {}), ("my score", {}), ("my_score", {"bad-label": "x"})])
+def test_a_metric_that_a_pack_declares_without_a_valid_name_is_exported_as_an_unknown_one(metrics, name, labels):
+    """One family with a name that is none would make the whole scrape unreadable."""
+    gauges = Gauges({**metrics, "rejected_frac": MetricInfo("rejected_frac", "", "", "", "", name, labels)})
+    gauges.publish(RUN, Row(0, {"rejected_frac": 0.5, "reward": 1.0}), EMPTY)
+    assert value(gauges, "rltriage_extra_rejected_frac") == 0.5 and value(gauges, "rltriage_reward_mean") == 1
 
 
 def test_declared_rules_are_zero_before_they_fire(metrics, alert):
