@@ -59,7 +59,8 @@ class Intake:
         self._recent: dict[str, float] = {}
         self._ordinal = -1
         self._last_step = -1
-        self._step_key: str | None = None
+        self._stepped = False
+        self._on_axis = False
         self._copies = _Copies()
         self.rows_seen = 0
         self.skipped: dict[str, int] = {}
@@ -235,13 +236,17 @@ class Intake:
             step = to_step(values[plan.step])
         self._ordinal += 1
         if step is None:
-            if self._step_key is not None:
+            if self._stepped:
                 step = self._last_step
             else:
                 self.ordinal_steps = True
                 step = self._ordinal
-        elif plan.step is not None:
-            self._step_key = plan.step
+        else:
+            self._stepped = True
+            if not plan.aside:
+                self._on_axis = True
+            elif self._on_axis:
+                step = max(step, self._last_step)
         self._last_step = step
         return step
 

@@ -49,6 +49,8 @@ class Plan(NamedTuple):
     unmapped: tuple[str, ...]
     summary: bool
     config: bool
+    aside: bool = False
+    """Its step belongs to another axis than the one that counts."""
 
 
 def plan_for(profile: Profile, values: Mapping[str, Any], config: Mapping[str, Any]) -> Plan:
@@ -99,6 +101,7 @@ class _Planner:
             tuple(key for key in rest if key not in METRICS and not key.startswith("check_")),
             summary=not _SUMMARY.isdisjoint(keys),
             config=step is None and not (mapped - {"lr", "loss", "truncated_frac", "clip_frac"}),
+            aside=bool(self._profile.axis) and not any(match(self._profile.axis, bare) for bare in self._bare),
         )
 
     def _map(self, name: str, sources: tuple[MetricSource, ...], entries: list[Entry], groups: list[Group]) -> None:

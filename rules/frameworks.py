@@ -29,6 +29,7 @@ def listing() -> list[dict[str, Any]]:
             "profile": profile.name,
             "title": profile.title,
             "read_from": profile.read_from,
+            "verified": dict(profile.verified),
             "metrics": len(profile.metrics),
             "facts": len({*profile.config, *profile.logged}),
         }
@@ -42,6 +43,7 @@ def details(profile: Profile) -> dict[str, Any]:
         "profile": profile.name,
         "title": profile.title,
         "read_from": profile.read_from,
+        "verified": dict(profile.verified),
         "metrics": {name: [describe(source) for source in sources] for name, sources in profile.metrics.items()},
         "config": {name: [_config(source) for source in sources] for name, sources in profile.config.items()},
         "logged_facts": {name: list(natives) for name, natives in profile.logged.items()},
@@ -49,6 +51,20 @@ def details(profile: Profile) -> dict[str, Any]:
         "not_logged": list(profile.not_logged),
         "notes": list(profile.notes),
     }
+
+
+def verification(profile: Profile) -> str:
+    """What a profile was checked against, how and when, in words; "" if it never was."""
+    at = profile.verified
+    if not at:
+        return ""
+    how = "by real runs" if at.get("how") == "run" else "in its source"
+    return " ".join(
+        filter(
+            None,
+            (at.get("package") or at.get("repository"), at.get("version") or at.get("commit"), how, f"on {at.get('date')}"),
+        )
+    )
 
 
 def describe(source: MetricSource) -> str:
@@ -141,6 +157,8 @@ def _section(profile: Profile) -> str:
     lines = [f"## {profile.title}", "", f"Profile `{profile.name}`."]
     if profile.read_from:
         lines[-1] += f" Read from {profile.read_from}."
+    if profile.verified:
+        lines[-1] += f" Verified against {verification(profile)}."
     lines += ["", *(f"- {note}" for note in profile.notes)]
     if profile.facts:
         lines.append(f"- Facts that its code fixes: {', '.join(f'`{k}` {v}' for k, v in profile.facts.items())}.")

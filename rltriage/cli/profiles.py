@@ -34,13 +34,16 @@ def list_profiles(as_json: bool) -> None:
 def show(name: str, as_json: bool) -> None:
     """Everything that a profile says: names, transforms, config keys, what the framework cannot log."""
     from rltriage.engine.intake import find_profile
-    from rltriage.rules.frameworks import details
+    from rltriage.rules.frameworks import details, verification
 
-    found = details(find_profile(name))
+    profile = find_profile(name)
+    found = details(profile)
     if as_json:
         click.echo(json.dumps({"format": 1, "type": "profile", **found}))
         return
     click.echo(f"{found['profile']}: {found['title']} (read from {found['read_from']})")
+    if checked := verification(profile):
+        click.echo(f"verified against {checked}")
     for title, key in (("metrics", "metrics"), ("config facts", "config")):
         click.echo(f"\n{title}")
         for canonical, natives in found[key].items():
