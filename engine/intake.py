@@ -59,6 +59,7 @@ class Intake:
         self._recent: dict[str, float] = {}
         self._ordinal = -1
         self._last_step = -1
+        self._rank_zero = False
         self._stepped = False
         self._on_axis = False
         self._copies = _Copies()
@@ -104,6 +105,8 @@ class Intake:
             return self._skip("config record")
         if plan.summary:
             return self._skip("summary record")
+        if plan.rank is not None and self._of_another_rank(values[plan.rank]):
+            return self._skip("record of another rank")
         if plan.logged:
             self._log_facts(plan, values)
         if not metrics:
@@ -115,6 +118,12 @@ class Intake:
             return self._skip("forward-filled copy")
         self.rows_seen += 1
         return Row(step, metrics, self._time(record, plan, values))
+
+    def _of_another_rank(self, value: Any) -> bool:
+        """Whether rank 0 writes into this log too; a `rank` that is never 0 is something else, as of an adapter."""
+        rank = to_step(value)
+        self._rank_zero = self._rank_zero or rank == 0
+        return self._rank_zero and bool(rank)
 
     def _flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """A nested record, flat; a configuration that a logger repeats in every record (RLlib) is facts, not metrics."""

@@ -21,6 +21,7 @@ STEP_KEYS = (
     "training/global_step",
 )
 TIME_KEYS = ("time", "timestamp", "_timestamp", "wall_time")
+RANK_KEYS = ("global_rank", "process_index", "rank")
 _SUMMARY = frozenset(("train_runtime", "train_samples_per_second", "train_steps_per_second"))
 
 Transform = Callable[[float, Mapping[str, Any]], float | None]
@@ -49,6 +50,8 @@ class Plan(NamedTuple):
     unmapped: tuple[str, ...]
     summary: bool
     config: bool
+    rank: str | None = None
+    """The key that says which rank wrote the record."""
     aside: bool = False
     """Its step belongs to another axis than the one that counts."""
 
@@ -98,9 +101,12 @@ class _Planner:
             tuple(entries),
             tuple(groups),
             tuple(logged),
-            tuple(key for key in rest if key not in METRICS and not key.startswith("check_")),
+            tuple(
+                key for key in rest if key not in METRICS and not key.startswith("check_") and type(keys[key]) is not dict
+            ),
             summary=not _SUMMARY.isdisjoint(keys),
             config=step is None and not (mapped - {"lr", "loss", "truncated_frac", "clip_frac"}),
+            rank=next((key for key in RANK_KEYS if key in keys), None),
             aside=bool(self._profile.axis) and not any(match(self._profile.axis, bare) for bare in self._bare),
         )
 

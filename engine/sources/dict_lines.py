@@ -15,7 +15,10 @@ from rltriage.engine.sources.console import is_metric_name
 
 MAX_TEXT = 1 << 16
 _OPEN = re.compile(r"\{\s*['\"]")
-_AXIS = re.compile(r"\b(?:step|rollout|iteration|iter|eval)\s*[:#]?\s*(\d+)\s*:?\s*$", re.IGNORECASE)
+_AXIS = re.compile(
+    r"\b(?:step|rollout|perf|iteration|iter|eval)\s*[:#]?\s*(\d+)\s*:?\s*$|\bglobal_step\W{1,3}(\d+)\b[^{}\d]*$",
+    re.IGNORECASE,
+)
 _PAIRED = re.compile(r"[A-Za-z]\w*\s*[:=]\s*[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?[\s,;|].*[A-Za-z]\w*\s*[:=]\s*$")
 _CALL = re.compile(r"(?<=[:\s,\[(])(?:[A-Za-z_][\w.]*)\(([^()\[\]{}'\"]*)(?:,[^()]*)?\)")
 _BARE = re.compile(r"(?<=[:\s,\[(])([+-]?)(nan|inf|NaN|Infinity)\b(?!['\"])")
@@ -67,7 +70,7 @@ class DictLines:
         if not _is_row(values):
             return None
         axis = _AXIS.search(line[: start.start()])
-        return (Record(values, step=to_step(axis.group(1)) if axis else None),)
+        return (Record(values, step=to_step(axis.group(1) or axis.group(2)) if axis else None),)
 
     def flush(self, ended: bool) -> Iterable[Record]:
         return ()

@@ -82,6 +82,8 @@ def check(source: str, profile: str, config: tuple[str, ...], as_json: bool) -> 
 
 def _show_run(run: dict[str, Any]) -> None:
     click.echo(f"\n{run['run']}: {run['rows']} rows, read as {run['profile']}")
+    if run["lacks"]:
+        click.echo(f"  {run['lacks']}")
     for canonical, native in run["mapped"].items():
         click.echo(f"  {canonical:<22} {native}")
     for name, fact in run["facts"].items():
