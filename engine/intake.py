@@ -18,6 +18,7 @@ from rltriage.rules.profiles import (
     Profile,
     load_profile,
     load_profiles,
+    match,
 )
 
 _CONFIGS = ("config", "args", "hparams", "hyperparameters")
@@ -25,6 +26,9 @@ COARSE_PLACES = 5
 MAX_UNMAPPED = 10_000
 _UNDECIDED = 5
 _MISSING = object()
+_ANY_TRAINING = frozenset(
+    ("loss", "*_loss", "grad_norm", "gradient_norm", "l2_norm", "lr", "learning_rate", "acc*", "*accuracy")
+)
 
 
 class Intake:
@@ -80,7 +84,10 @@ class Intake:
             row = self.row(record)
             return [] if row is None else [row]
         self._held.append(record)
-        chosen = decide([flatten({key: value for key, value in record.values.items() if key not in _CONFIGS})])
+        keys = [flatten({k: v for k, v in held.values.items() if k not in _CONFIGS}) for held in self._held]
+        chosen = decide(keys)
+        if chosen is not None and chosen.name == "generic" and not _speaks_of_rl(chosen, keys):
+            chosen = None  # a framework that logs several records a step may start with lr and grad_norm
         if chosen is None and len(self._held) >= _UNDECIDED:
             chosen = load_profiles()["generic"]
         return [] if chosen is None else self._release(chosen)
@@ -326,6 +333,12 @@ def find_profile(name: str) -> Profile:
     if name not in profiles:
         raise RltriageError(f"no profile {name!r}; choose one of {', '.join(profiles)}, auto, or a file of your own")
     return profiles[name]
+
+
+def _speaks_of_rl(generic: Profile, records: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a common name of reinforcement learning is among the keys, and not only what any training logs."""
+    names = {generic.bare(key) for record in records for key in record}
+    return any(match(pattern, name) for pattern in generic.detect if pattern not in _ANY_TRAINING for name in names)
 
 
 def decide(records: Iterable[Mapping[str, Any]]) -> Profile | None:

@@ -7,7 +7,6 @@ import codecs
 import gzip
 import importlib
 import lzma
-import os
 import zlib
 from typing import Any, BinaryIO, cast
 
@@ -41,7 +40,7 @@ def read_start(path: str, size: int) -> tuple[bytes, bool]:
     sample = b""
     with file:
         try:
-            while len(sample) < size and (chunk := file.read(size - len(sample))):
+            while len(sample) < size and (chunk := read_some(file, size - len(sample))):
                 sample += chunk
             return sample, not file.read(1)
         except BROKEN:
@@ -50,9 +49,19 @@ def read_start(path: str, size: int) -> tuple[bytes, bool]:
             return sample, True
 
 
+def read_some(file: BinaryIO, size: int) -> bytes:
+    """At most so many bytes, and of a packed file what one step of unpacking gives: all that precedes damage is read."""
+    return bytes(getattr(file, "read1", file.read)(size))
+
+
 def encoding_of(head: bytes) -> str | None:
     """The encoding that a mark at the start of a file names, or None: then it is UTF-8."""
     return next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
+
+
+def is_part_of_mark(head: bytes) -> bool:
+    """Whether what there is of a file may yet become a mark; nothing may."""
+    return any(mark.startswith(head) and mark != head for mark, _ in _MARKS)
 
 
 def decode(data: bytes) -> str:
@@ -64,11 +73,6 @@ def decoder_of(head: bytes) -> codecs.IncrementalDecoder | None:
     """What turns the chunks of a marked file into text, None for plain UTF-8."""
     encoding = encoding_of(head)
     return None if encoding is None else codecs.getincrementaldecoder(encoding)("replace")
-
-
-def size_of(file: BinaryIO) -> int:
-    """The size on disk of an open plain file."""
-    return os.fstat(file.fileno()).st_size
 
 
 def _zstd(path: str) -> Any:

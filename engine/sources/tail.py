@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from rltriage.engine.sources.base import SourceStats
-from rltriage.engine.sources.files import BROKEN, decoder_of, open_log
+from rltriage.engine.sources.files import BROKEN, decoder_of, is_part_of_mark, open_log, read_some
 from rltriage.rules.errors import SourceError
 
 MAX_LINE = 1 << 20
 CHUNK = 1 << 20
 HEAD = 256
+MARK = 3
 
 
 class Tail:
@@ -85,7 +86,7 @@ class Tail:
         """The next bytes as UTF-8."""
         assert self._file is not None
         try:
-            chunk = self._file.read(CHUNK)
+            chunk = read_some(self._file, CHUNK)
         except BROKEN as error:
             if not self._packed:
                 raise
@@ -105,6 +106,9 @@ class Tail:
             except (OSError, SourceError) as error:
                 self._cannot(str(error))
                 return False
+            if not self._packed and is_part_of_mark(self._head):
+                self.close()  # or the mark would be taken for text
+                return False
             self._decoder = self._mark()
         return True
 
@@ -114,7 +118,7 @@ class Tail:
             return decoder_of(self._head)
         assert self._file is not None
         try:
-            head = self._file.read(4)
+            head = self._file.read(MARK)
             self._file.seek(0)
         except BROKEN:
             return None
@@ -135,8 +139,6 @@ class Tail:
             return True
         head = os.pread(descriptor, HEAD, 0)
         changed = not head.startswith(self._head)
-        if len(self._head) < 2 <= len(head) and self._decoder is None:
-            self._decoder = decoder_of(head)  # opened before its first bytes were there
         self._head = self._head if changed else head
         return changed
 
