@@ -21,6 +21,36 @@ never by the file's name; `rltriage profiles check SOURCE` says which one was ta
 Unmapped metrics keep their own names and can be used in rules. This page is generated from `rules/profiles/`.
 """
 
+_LOGS_HEADER = """## Logs that are read
+
+Found out by what a file holds. UTF-8 with or without a mark, UTF-16, gzip, bz2 and xz (zstd where Python has a reader),
+Docker's `json-file` lines and the prefixes of Ray, torchrun and Kubernetes are seen through; of several ranks in one log
+rank 0 counts. What is not understood is counted, and `rltriage profiles check SOURCE` shows examples.
+
+| log | read by | live |
+|---|---|---|
+"""
+_LOGS = (
+    (
+        "JSON Lines, verl's file logger, CSV, TSV, a run directory",
+        "rltriage",
+        "every half second, rotation and truncation too",
+    ),
+    ("console: verl, dict lines (TRL, OpenRLHF, SkyRL, slime, ROLL)", "rltriage", "every half second"),
+    ("console: tables (SB3), `name=value`, progress bars", "rltriage", "every half second"),
+    ("`trainer_state.json`, JSON lists and columns", "rltriage", "when the document changes"),
+    ("TensorBoard event files, or a folder of them", "TensorBoard, extra `tensorboard`", "when the writer flushes"),
+    (
+        "W&B run files, `wandb/*run-*/run-*.wandb`, or the folder; offline or not",
+        "rltriage, the records by wandb's classes, extra `wandb`",
+        "in blocks of 32 KiB, as wandb writes them",
+    ),
+    ("W&B exports (CSV, JSON)", "rltriage", "no"),
+    ("Trackio's store (`PROJECT.db`)", "SQLite, read-only", "yes"),
+    ("MLflow, `mlflow:URI`; its SQLite file with the whole `mlflow`", "MLflow's client, extra `mlflow`", "yes"),
+    ("a `/metrics` page, a Prometheus server", "HTTP", "yes; steps between two scrapes are not seen"),
+)
+
 
 def listing() -> list[dict[str, Any]]:
     """One entry per profile: name, title, the versions it was read from, how many metrics and facts it maps."""
@@ -111,7 +141,8 @@ def page(rules: Iterable[Rule] = ()) -> str:
     profiles = load_profiles()
     shown = [profile for name, profile in profiles.items() if "/" not in name or profile.metrics != _base(name).metrics]
     names = [metric for metric in METRICS if any(metric in profile.metrics for profile in shown)]
-    parts = [_HEADER, _table(shown, names)]
+    logs = "".join(f"| {log} | {reader} | {live} |\n" for log, reader, live in _LOGS)
+    parts = [_HEADER, _LOGS_HEADER + logs, _table(shown, names)]
     rules = list(rules)
     if rules:
         parts.append(_coverage(shown, rules))

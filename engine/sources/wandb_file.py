@@ -8,6 +8,7 @@ in portions. Checked against wandb 0.31. Source: issue 5.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -170,9 +171,8 @@ def _value(text: str) -> Any:
 
 def _record_class(path: str) -> Any:
     try:
-        from wandb.proto import wandb_internal_pb2
+        return importlib.import_module("wandb.proto.wandb_internal_pb2").Record
     except ImportError:
         raise SourceError(
             f"{path}: a W&B run file needs W&B's own package: pip install 'rltriage[wandb]', or export the run as CSV"
         ) from None
-    return wandb_internal_pb2.Record

@@ -25,7 +25,14 @@ def list_profiles(as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({"format": 1, "type": "profile", **entry}))
         else:
-            click.echo(f"{entry['profile']:<20} {entry['metrics']:>3} metrics {entry['facts']:>3} facts  {entry['title']}")
+            at = entry["verified"]
+            seen = " ".join(
+                filter(None, (at.get("package") or at.get("repository"), at.get("version") or at.get("commit")))
+            )
+            click.echo(
+                f"{entry['profile']:<20} {entry['metrics']:>3} metrics {entry['facts']:>3} facts  {entry['title']}"
+                + (f" (verified: {seen})" if seen else "")
+            )
 
 
 @command.command("show")

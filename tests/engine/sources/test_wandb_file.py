@@ -84,6 +84,6 @@ def test_without_wandb_it_says_what_to_do(tmp_path: Path, data: bytes, monkeypat
     """One clear error with the extra to install, or the export instead."""
     path = tmp_path / "run-x.wandb"
     path.write_bytes(data)
-    monkeypatch.setitem(sys.modules, "wandb.proto", None)
+    monkeypatch.setitem(sys.modules, "wandb.proto.wandb_internal_pb2", None)
     with pytest.raises(SourceError, match=r"rltriage\[wandb\].*export"):
         open_source(str(path))
