@@ -6,6 +6,7 @@ import re
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]")
 _WORKER = re.compile(r"^\s*(?:\([A-Za-z_][^()]*?\b(?:pid|ip|rank)=[^()]*\)|\[(?:rank|default|trainer)(\d+)\]:?)\s?")
+_STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) [FP] )?")
 _RANK = re.compile(r"\brank=(\d+)")
 _REPEATED = re.compile(r"\s*\[repeated \d+x across [^\]]*\].*$")
 _METRIC = re.compile(
@@ -16,9 +17,11 @@ _METRIC = re.compile(
 
 
 def clean(line: str) -> str | None:
-    """The line without ANSI codes and without what Ray or torchrun put around it; None if another rank than 0 wrote it."""
+    """The line without colours and what Ray, torchrun or a container puts around it; None if it is another rank's."""
     if "\x1b" in line:
         line = _ANSI.sub("", line)
+    if line[:2] == "20" and (stamp := _STAMP.match(line)):
+        line = line[stamp.end() :]
     if line[:1] in "([ " and (prefix := _WORKER.match(line)):
         rank = prefix.group(1) or ((found := _RANK.search(prefix.group())) and found.group(1))
         if rank and int(rank):

@@ -153,6 +153,9 @@ def test_only_rank_0_of_shared_records_counts(tmp_path: Path) -> None:
         ("\x1b]0;title\x07loss: 1", "loss: 1"),
         ("[rank0]:loss: 1", "loss: 1"),
         ("[rank12]: loss: 1", None),
+        ("2026-11-30T00:00:00.123456789Z stdout F | loss | 1 |", "| loss | 1 |"),
+        ("2026-11-30T00:00:00+01:00 loss: 1", "loss: 1"),
+        ("2026-11-30 00:00:00 loss: 1", "2026-11-30 00:00:00 loss: 1"),
     ],
 )
 def test_what_launchers_and_terminals_add(line: str, rest: str | None) -> None:
@@ -203,6 +206,15 @@ def test_a_file_that_may_not_be_opened_is_said_once(tmp_path: Path, monkeypatch:
         assert source.poll() == [] and source.poll() == []
     assert [example.reason for example in source.stats.examples] == ["cannot be opened: [Errno 24] Too many open files"]
     assert len(source.poll()) == 6
+
+
+def test_pretty_printed_json_objects_one_after_the_other(tmp_path: Path) -> None:
+    """`json.dump(row, file, indent=2)` in a loop is no JSON document and no JSON Lines; nested objects are joined."""
+    path = tmp_path / "log"
+    rows = [row | {"nested": {"a": 1.5, "b": [1, 2]}} for row in ROWS]
+    path.write_text("".join(json.dumps(row, indent=2) + "\n" for row in rows))
+    found = [row for _, row in Feed(open_source(str(path)), "run").rows()]
+    assert [row.step for row in found] == list(range(6)) and found[1].metrics["nested/a"] == 1.5
 
 
 SUPERVISED = {
