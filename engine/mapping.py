@@ -98,7 +98,7 @@ class _Planner:
         return Plan(
             step,
             time,
-            tuple(entries),
+            tuple(map(self._defined, entries)),
             tuple(groups),
             tuple(logged),
             tuple(
@@ -129,6 +129,20 @@ class _Planner:
             else:
                 groups.append(Group(name, tuple(found), _REDUCE[source.reduce], transform))
             return
+
+    def _defined(self, entry: Entry) -> Entry:
+        """The entry, without its NaN where the profile says that it stands for nothing."""
+        key, name, transform = entry
+        bare = self._profile.bare(key)
+        if not any(match(pattern, bare) for pattern in self._profile.undefined):
+            return entry
+
+        def apply(value: float, values: Mapping[str, Any]) -> float | None:
+            if value != value:
+                return None
+            return value if transform is None else transform(value, values)
+
+        return key, name, apply
 
     def _find(self, native: str) -> str | None:
         return self._bare.get(native)

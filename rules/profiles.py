@@ -8,6 +8,7 @@ A profile file holds
     strip                           prefixes that loggers put before every name (`train/`)
     fold                            compare names in lower case with `_` for anything that is no letter, digit or `/`
     step_keys, nulls                where the step is; `nulls: nan` where the logger writes NaN as null
+    undefined                       names whose NaN only says that there was nothing to average: absent, no fault
     axis                            names of which one must be in a record whose step counts, where there are several axes
     metrics                         canonical metric: native name, a mapping with a transform, a list (first present wins)
     config                          canonical fact: config key, a mapping with a transform, or a list (first known wins)
@@ -51,10 +52,10 @@ _METRIC_KEYS = {"from", "scale", "negate", "one_minus", "divide_by", "none", "re
 _CONFIG_KEYS = {"key", "product", "divide_by", "present", "const", "lookup", "values", "all"}
 _MAPPINGS = ("detect", "metrics", "config", "logged", "facts", "verified")
 _VERIFIED = {"package", "repository", "version", "commit", "date", "how"}
-_LISTS = ("strip", "step_keys", "not_logged", "notes")
+_LISTS = ("strip", "step_keys", "not_logged", "notes", "undefined")
 _PROFILE_KEYS = {
     *("profile", "title", "read_from", "detect", "strip", "step_keys", "nulls", "metrics", "config", "logged", "facts"),
-    *("not_logged", "notes", "variants", "fold", "verified", "axis"),
+    *("not_logged", "notes", "variants", "fold", "verified", "axis", "undefined"),
 }
 
 
@@ -110,6 +111,7 @@ class Profile:
     strip: tuple[str, ...] = ()
     step_keys: tuple[str, ...] = ()
     axis: str = ""
+    undefined: tuple[str, ...] = ()
     nulls: str = "absent"
     fold: bool = False
     metrics: Mapping[str, tuple[MetricSource, ...]] = field(default_factory=dict)
@@ -257,6 +259,7 @@ class _Reader:
             strip=tuple(data.get("strip", ())),
             step_keys=tuple(data.get("step_keys", ())),
             axis=data.get("axis", ""),
+            undefined=tuple(data.get("undefined", ())),
             nulls=data.get("nulls", "absent"),
             fold=bool(data.get("fold", False)),
             metrics={metric: self._metric(metric, value) for metric, value in data.get("metrics", {}).items()},

@@ -245,3 +245,31 @@ def test_online_dpo_is_not_ppo_and_offline_dpo_is_neither(tmp_path: Path) -> Non
     assert rows[0].metrics["truncated_frac"] == 0.25 and "kl_ref" not in rows[0].metrics
     assert intake.run.facts["kl_coef"].value == 0.1 and intake.run.facts["has_critic"].value is False
     assert read(tmp_path / "offline.jsonl", json.dumps(offline) + "\n")[1].run.profile == "generic"
+
+
+def test_a_reward_function_that_applies_to_no_sample_is_no_fault(tmp_path: Path) -> None:
+    """TRL averages what a function did not refuse: its NaN says nothing, while NaN of the reward itself does."""
+    record = {"loss": 0.1, "reward": 0.5, "reward_std": 0.1, "completions/mean_length": 9.0, "frac_reward_zero_std": 0.0}
+    lines = [
+        record | {"step": 1, "rewards/math/mean": 0.5, "rewards/math/std": 0.1},
+        record | {"step": 2, "rewards/math/mean": float("nan"), "rewards/math/std": None},
+        record | {"step": 3, "reward": float("nan")},
+    ]
+    rows, intake, _ = read(tmp_path / "x.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    assert intake.run.profile == "trl" and "rewards/math/mean" in rows[0].metrics
+    assert not [name for name, value in rows[1].metrics.items() if value != value]
+    assert rows[2].metrics["reward"] != rows[2].metrics["reward"]
+
+
+@pytest.mark.parametrize(
+    ("record", "profile"),
+    [
+        ({"rollout/ep_rew_mean": 1.0, "train/loss": 0.1, "train/explained_variance": float("nan")}, "stable_baselines3"),
+        ({"charts/episodic_return": 1.0, "losses/explained_variance": float("nan")}, "cleanrl"),
+        ({"episode_reward_mean": float("nan"), "num_env_steps_sampled_lifetime": 9, "training_iteration": 1}, "rllib"),
+    ],
+)
+def test_nothing_to_average_is_no_fault(tmp_path: Path, record: dict[str, Any], profile: str) -> None:
+    """Equal returns explain nothing, and before the first episode has ended there is no return."""
+    rows, intake, _ = read(tmp_path / "x.jsonl", json.dumps(record | {"step": 1}) + "\n")
+    assert intake.run.profile == profile and all(value == value for row in rows for value in row.metrics.values())
