@@ -29,19 +29,19 @@ _PLUMBING = frozenset(("_runtime", "_wandb"))
 def find_run_files(directory: str) -> list[str]:
     """The run files right in a directory or in the run directories right in it, each once though `latest-run` names one."""
     found: dict[str, str] = {}
-    for folder in (
-        directory,
-        *(entry.path for entry in sorted(os.scandir(directory), key=lambda e: e.name) if entry.is_dir()),
-    ):
-        try:
-            names = sorted(os.listdir(folder))
-        except OSError:
-            continue
-        for name in names:
+    for folder in (directory, *(os.path.join(directory, name) for name in _names(directory))):
+        for name in _names(folder) if os.path.isdir(folder) else ():
             if name.endswith(".wandb"):
                 path = os.path.join(folder, name)
                 found.setdefault(os.path.realpath(path), path)
     return list(found.values())
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
 class WandbSource:
