@@ -72,4 +72,5 @@ chapter-page: dev  ## write docs/chapter.md from the recorded runs (a minute)
 test: dev check servers  ## set-up, check, then the tests
 	@sh tests/exporters/page/fetch_chromium.sh || echo "the browser tests are skipped (with CI=1 they fail)" >&2
 	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
+	@sh tests/trainer/hooks/fetch_frameworks.sh || echo "the tests with verl's and OpenRLHF's own loggers are skipped"
 	$(BIN)/python -m pytest -n 2 tests
