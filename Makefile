@@ -78,4 +78,5 @@ test: dev check servers  ## set-up, check, then the tests
 	@sh tests/exporters/page/fetch_chromium.sh || echo "the browser tests are skipped (with CI=1 they fail)" >&2
 	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
 	@sh tests/exporters/grafana/fetch_schema.sh || echo "the dashboards' types are not checked (with CI=1 and npm they fail)" >&2
+	@sh tests/trainer/hooks/fetch_frameworks.sh || echo "the tests with verl's and OpenRLHF's own loggers are skipped"
 	$(BIN)/python -m pytest -n 2 tests

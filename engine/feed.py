@@ -11,7 +11,7 @@ from typing import Any
 from rltriage.engine.intake import Intake
 from rltriage.engine.rows import Record, Row
 from rltriage.engine.sources.base import Source
-from rltriage.rules.profiles import load_profiles
+from rltriage.rules.profiles import METRICS, load_profiles
 
 
 class Feed:
@@ -97,6 +97,26 @@ def check(source: Source, run_id: str, profile: str = "auto", config: Mapping[st
     }
 
 
+_OF_RL = frozenset(METRICS) - {
+    "loss",
+    "lr",
+    "grad_norm",
+    "grad_norm_max",
+    "eval_pass",
+    "eval_n",
+    "value_loss",
+    "loss_tokens",
+    "length",
+}
+
+
+def _lacks(intake: Intake) -> str:
+    """What a log would need to be judged as reinforcement learning; "" if it has something of it."""
+    if _OF_RL & intake.mapped.keys():
+        return ""
+    return "nothing in it is particular to reinforcement learning: no reward, pass rate, entropy, KL, ratio or advantage"
+
+
 def _checked(intake: Intake, rows: int) -> dict[str, Any]:
     profile = intake.profile
     assert profile is not None, "a feed that has been read to its end has decided"
@@ -104,6 +124,7 @@ def _checked(intake: Intake, rows: int) -> dict[str, Any]:
         "run": intake.run.id,
         "profile": profile.name,
         "rows": rows,
+        "lacks": _lacks(intake),
         "skipped": dict(intake.skipped),
         "ordinal_steps": intake.ordinal_steps,
         "mapped": dict(intake.mapped),

@@ -34,6 +34,8 @@ SHORTEST_POLL = 0.4
 SHORTEST_ASK = 1.0
 """The same for an address, where each poll is a request and a whole answer."""
 LONGEST_POLL = 30.0
+"""For what costs more than a look at a file, which is done in every round: a row is seen within a second."""
+_CHEAP = frozenset(("jsonl", "csv", "console", "run directory"))
 IDLE_SHARE = 20.0
 """A log that has been silent for a while is asked again after this fraction of the silence."""
 
@@ -236,7 +238,8 @@ class Fleet:
                 self._after(watched, watched.emit(row, intake.run))
         if pairs:
             follower.heard = now
-        follower.due = now + min(max(self._shortest, (now - follower.heard) / IDLE_SHARE), LONGEST_POLL)
+        longest = self._shortest if follower.feed.source.kind in _CHEAP else LONGEST_POLL
+        follower.due = now + min(max(self._shortest, (now - follower.heard) / IDLE_SHARE), longest)
         follower.caught_up = follower.caught_up or not failed
 
     def _run(self, follower: Follower, run: Run) -> WatchedRun | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rltriage.engine.rows import Record
 from rltriage.engine.sources.base import SourceStats
+from rltriage.engine.sources.files import decode, read_start
 from rltriage.engine.sources.jsonl import unwrap
 from rltriage.rules.errors import SourceError
 
@@ -76,10 +77,10 @@ class JsonDocument:
 def load_document(path: str) -> Any:
     """The parsed document; SourceError with the place if it is no JSON or larger than 256 MiB."""
     try:
-        if os.path.getsize(path) > MAX_DOCUMENT:
+        data, whole = read_start(path, MAX_DOCUMENT)
+        if not whole:
             raise SourceError(f"{path}: a JSON document over {MAX_DOCUMENT >> 20} MiB; write JSON Lines instead")
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            return json.load(file)
+        return json.loads(decode(data))
     except json.JSONDecodeError as error:
         raise SourceError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from None
     except RecursionError:

@@ -51,7 +51,7 @@ class LineSource:
 
     def poll(self) -> list[Record]:
         """What is new; a row that a format held back comes once nothing follows it."""
-        new = list(self._new())
+        new = [] if self._tail.is_quiet() else list(self._new())
         return new or list(self._count(self._format.flush(False)))
 
     def close(self) -> None:
