@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rltriage.exporters.compile_prometheus import compile_metrics
-from rltriage.exporters.naming import Family
+from rltriage.exporters.meta_alerts import META_ALERTS
+from rltriage.exporters.naming import Family, Names
+from rltriage.exporters.recording import ALL as RECORDED
+from rltriage.exporters.state import BANDED
 from rltriage.rules import frameworks, shapes
 from rltriage.rules.conditions import KINDS
 from rltriage.rules.conditions.terms import Term, Window
@@ -222,12 +225,25 @@ def operand() -> str:
 def metrics() -> str:
     """The gauges of the canonical metrics."""
     rows = []
-    for info in CATALOGUE.metrics.values():
+    for info in filter(lambda info: info.prometheus, CATALOGUE.metrics.values()):
         labels = ", ".join(f'{name}="{value}"' for name, value in info.labels.items())
         rows.append(
             [f"`{info.name}`", f"`{info.prometheus}`" + (f" `{{{labels}}}`" if labels else ""), info.unit, info.help]
         )
     return table(("metric", "Prometheus name", "unit", "help"), rows)
+
+
+def healthy() -> str:
+    """The metrics whose healthy range is exported."""
+    names = Names(CATALOGUE.metrics)
+    found = ((metric, names.healthy(metric)) for metric in BANDED)
+    rows = ([f"`{metric}`", f"`{place[0].name}`"] for metric, place in found if place is not None)
+    return table(("metric", "Prometheus name of its healthy range"), rows)
+
+
+def recorded() -> str:
+    """The recording rules."""
+    return table(("recorded as", "expression"), ([f"`{each.record}`", f"`{each.expression}`"] for each in RECORDED))
 
 
 def families() -> str:
@@ -238,6 +254,18 @@ def families() -> str:
             if isinstance(value, Family):
                 seen[value.sample_name] = value
     return table(("name", "type", "help"), ([f"`{name}`", seen[name].kind, seen[name].help] for name in sorted(seen)))
+
+
+def meta() -> str:
+    """The runbook of the alerts on rltriage itself; the heading is the alert's name."""
+    parts = []
+    for alert in META_ALERTS:
+        held = f" Held for {alert.hold}." if alert.hold else ""
+        parts.append(
+            f"## {alert.name}\n\n{alert.meaning}\n\n- **What to do.** {alert.todo}\n"
+            f"- **Severity:** {alert.severity}.{held}\n\n```promql\n{alert.expression}\n```\n"
+        )
+    return "\n".join(parts)
 
 
 def translated() -> str:
@@ -294,7 +322,10 @@ PARTS = {
     "operand": operand,
     "metrics": metrics,
     "families": families,
+    "healthy": healthy,
+    "recorded": recorded,
     "translated": translated,
+    "meta": meta,
     "settings": settings,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from types import MappingProxyType
@@ -89,6 +89,36 @@ class Monitor:
         self._first = 0
         self._states = [RuleState(rule, reads(rule)) for rule in pack.rules]
         self._begin_segment()
+
+    @property
+    def failed_rules(self) -> Mapping[str, str]:
+        """Rules that are switched off because they failed, each with what went wrong."""
+        return self._broken
+
+    @property
+    def row_interval(self) -> float | None:
+        """Median seconds between the last rows; None while too few have carried a time."""
+        return self._history.strides.interval
+
+    def healthy(self, metrics: Iterable[str]) -> dict[str, tuple[float, float]]:
+        """(low, high) of those metrics that a healthy reference that fits the run knows at the newest step.
+
+        Within the values that a metric can have: a share of -0.2 is not healthy, it is impossible.
+        """
+        reference, first = self._reference, self._history.strides.first
+        if reference is None or reference.why_not or first is None or self._last is None:
+            return {}
+        found = {}
+        for metric in metrics:
+            bounds = reference.bounds(metric, self._last - first)
+            if bounds is not None:
+                info = self._catalogue.metrics.get(metric)
+                low, high = (info.low, info.high) if info is not None else (None, None)
+                found[metric] = (
+                    bounds[0] if low is None else max(bounds[0], low),
+                    bounds[1] if high is None else min(bounds[1], high),
+                )
+        return found
 
     # Rows.
 

@@ -50,7 +50,9 @@ FAILED = Family("rltriage_notification_attempts_failed", "counter", "Attempts to
 REFUSED = Family("rltriage_notifications_refused", "counter", "Times that a receiver refused the content of an alert")
 WAITING = Family("rltriage_notifications_waiting", "gauge", "Notifications accepted and not yet delivered")
 UP = Family("rltriage_receiver_up", "gauge", "1 if the receiver's last answer was good, 0 if not")
-LOST = Family("rltriage_notifications_dropped", "counter", "Notifications given up because too many waited")
+LOST = Family(
+    "rltriage_notifications_dropped", "counter", "Notifications given up: too many waited, or an alert could not be queued"
+)
 SILENCED = Family("rltriage_alerts_silenced", "gauge", "Open alerts that a silence covers")
 DISK = Family("rltriage_outbox_durable", "gauge", "1 if a crash now would lose no alert, 0 if the outbox is in memory only")
 RELOADED = Family("rltriage_rules_reload_success", "gauge", "1 if the last reload of the rule files succeeded")
@@ -339,7 +341,7 @@ class Service:
         """The service's own health, for the endpoint."""
         dispatcher, outbox = self.dispatcher, self.dispatcher.outbox
         found = [
-            self._sample(LOST, outbox.dropped),
+            self._sample(LOST, outbox.dropped + dispatcher.errors),
             self._sample(SILENCED, dispatcher.silenced(self._clock())),
             self._sample(DISK, not outbox.degraded),
             self._sample(RELOADED, self.reload_ok),

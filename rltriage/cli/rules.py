@@ -132,25 +132,56 @@ def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
     show_default=True,
     help="Alert on the engine's exported state, or on the gauges alone where a rule translates exactly.",
 )
+@click.option(
+    "--kind",
+    type=click.Choice(["alerts", "meta", "recording"]),
+    default="alerts",
+    show_default=True,
+    help="The pack's alerts; alerts on rltriage itself (exporter down, run stalled, notifications failing, ...); recording "
+    "rules for dashboards over very many runs.",
+)
+@click.option("--docs", metavar="URL", default="", help="With --kind meta: where the pages of docs/ lie, for links.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The rule file. Default: stdout.")
 @click.option("--tests", type=click.Path(path_type=Path), help="Also write the `promtool test rules` file that proves it.")
-def compile_(packs: tuple[str, ...], target: str, basis: str, output: Path | None, tests: Path | None) -> None:
+def compile_(
+    packs: tuple[str, ...], target: str, basis: str, kind: str, docs: str, output: Path | None, tests: Path | None
+) -> None:
     """Write Prometheus alerting rules. What cannot be translated is listed on stderr with the reason."""
     from rltriage.engine.rundir import write_atomically
+
+    if kind != "alerts":
+        if packs or tests:
+            raise click.UsageError(f"--kind {kind} is about no pack and comes with its tests: leave out PACK and --tests")
+        _write(_others(kind, docs), output)
+        return
     from rltriage.exporters.compile_prometheus import compile_engine, compile_metrics
     from rltriage.rules.loader import load_rules
 
     pack = load_rules(*(packs or ("triage",)))
     compiler = compile_engine if basis == "engine" else compile_metrics
     compiled = compiler(pack, pack.catalogue, output.name if output else "rules.yml")
-    if output:
-        write_atomically(output, compiled.rules)
-    else:
-        click.echo(compiled.rules, nl=False)
+    _write(compiled.rules, output)
     if tests:
         write_atomically(tests, compiled.tests)
     for rule, why in compiled.left_out.items():
         click.echo(f"left out {rule}: {why}", err=True)
+
+
+def _others(kind: str, docs: str) -> str:
+    """Rule files that are the same for every pack."""
+    from rltriage.exporters.meta_alerts import meta_alerts
+    from rltriage.exporters.recording import recording_rules
+
+    return meta_alerts(docs) if kind == "meta" else recording_rules()
+
+
+def _write(text: str, output: Path | None) -> None:
+    from rltriage.engine.rundir import write_atomically
+
+    if output:
+        write_atomically(output, text)
+    else:
+        click.echo(text, nl=False)
 
 
 def _tested_by(tests: Path) -> tuple[str, ...]:
