@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs servers load chaos runs bench chapter chapter-page lint types layers
+.PHONY: help dev demo test check docs servers stack stack-check schemas manifests scale load chaos runs bench chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -49,6 +49,12 @@ layers:
 
 servers:  ## fetch Prometheus and Alertmanager for the tests (Debian, Ubuntu); elsewhere put them on the PATH
 	@sh deploy/fetch_servers.sh || echo "tests with real servers are skipped (with CI=1 they fail)" >&2
+
+stack: dev servers  ## Prometheus, Alertmanager, the on-call page and a run with a planted fault, here, without Docker
+	$(BIN)/python deploy/stack.py
+
+stack-check: dev servers  ## the same without you: exit 0 if the fault is an alert within a minute and everything stops
+	$(BIN)/python deploy/stack.py --check
 
 load: dev  ## 1,000 runs of 60 metrics, a row a second each, for two minutes: processor time, memory, lag, scrape
 	$(BIN)/python benchmarks/load.py --runs 1000 --seconds 120
