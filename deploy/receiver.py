@@ -34,13 +34,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         try:
             body = self.rfile.read(min(int(self.headers["Content-Length"]), MAX_BYTES))
-            alerts = [
-                (alert, alert["status"], alert["labels"], alert["annotations"]) for alert in json.loads(body)["alerts"]
-            ]
-        except (TypeError, ValueError, KeyError):
+            alerts = json.loads(body)["alerts"]
+            for alert in alerts:
+                line(alert)  # what can be printed is a notification
+        except (TypeError, ValueError, LookupError, AttributeError):
             self.send_error(400, "this is no notification of an Alertmanager")
             return
-        for alert, *_ in alerts:
+        for alert in alerts:
             self.server.told(alert)
         self.send_response(200)
         self.send_header("Content-Length", "0")

@@ -1,10 +1,10 @@
 """The whole way on one machine, without Docker and without root: `make stack`, or `python deploy/stack.py [--check]`.
 
-Prometheus and Alertmanager (deploy/fetch_servers.sh), `rltriage serve` on a folder of runs, and the reference trainer with a
-planted fault that writes there, each on 127.0.0.1: on its usual port where that is free, else on another. The configurations
-are those of this folder; only the addresses are put in. Everything lives in a temporary folder and ends with this program: at
-Ctrl-C, SIGTERM or SIGHUP, and when one of the servers dies. --check ends by itself once the alert is there, exit code 0 if it
-came within LIMIT seconds both ways (pushed by rltriage, fired by Prometheus) and nothing is left running.
+Prometheus and Alertmanager (deploy/fetch_servers.sh), `rltriage serve` on a folder of runs, and the reference trainer with
+a planted fault that writes there, each on 127.0.0.1: on its usual port where that is free, else on another. The
+configurations are those of this folder; only the addresses are put in. Everything lives in a temporary folder and ends with
+this program: at Ctrl-C, SIGTERM or SIGHUP, and when one of the servers dies. --check ends by itself once the alert is there,
+exit code 0 if it came within LIMIT seconds both ways (pushed by rltriage, fired by Prometheus) and nothing is left running.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ class Stack:
         ]
         self._run("rltriage", command)
         for name in ("alertmanager", "rltriage", "prometheus"):
-            self.wait(lambda name=name: get(f"http://{at[name]}/-/ready") is not None, f"{name} to be ready")
+            self.wait(partial(get, f"http://{at[name]}/-/ready"), f"{name} to be ready")
 
     def train(self) -> None:
         """The reference trainer with the planted fault, at low priority: it is the only one that needs a core."""
