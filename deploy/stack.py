@@ -3,7 +3,7 @@
 Prometheus and Alertmanager (deploy/fetch_servers.sh), `rltriage serve` on a folder of runs, and the reference trainer with
 a planted fault that writes there, each on 127.0.0.1: on its usual port where that is free, else on another. The
 configurations are those of this folder; only the addresses are put in. Everything lives in a temporary folder and ends with
-this program: at Ctrl-C, SIGTERM or SIGHUP, and when one of the servers dies. --check ends by itself once the alert is there,
+this program: at Ctrl-C, SIGTERM or SIGHUP, and when a server dies. --check ends by itself once the alert is there,
 exit code 0 if it came within LIMIT seconds both ways (pushed by rltriage, fired by Prometheus) and nothing is left running.
 """
 
