@@ -1,15 +1,16 @@
 """What many runs cost Prometheus: series, scrapes, memory, rules. `make scale`, or `nice python benchmarks/scale.py`.
 
-A real Prometheus (deploy/fetch_servers.sh) scrapes expositions that the real `Gauges` render from recorded rows, once a
-second until the chunks in its memory are full, with all rules of `rules compile` and of deploy/prometheus loaded. Every
+A real Prometheus (deploy/fetch_servers.sh) scrapes expositions that the real `Gauges` render from recorded rows, every two
+seconds until the chunks in its memory are full, with all rules of `rules compile` and of deploy/prometheus loaded. Every
 hundredth run has a fault. Two layouts: one engine for all runs, and one beside each trainer. What was measured goes to
 benchmarks/scale.json, from which `make docs` writes the tables of docs/scale.md; figures for sizes beyond what was measured
-are projected from it, linearly, and the page says so. Takes a quarter of an hour and about half a core.
+are projected from it, linearly, and the page says so. Takes twenty minutes and less than half a core.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -31,10 +33,11 @@ from pathlib import Path
 from typing import Any
 
 from rltriage.engine.monitor import Monitor
-from rltriage.engine.report import EMPTY, StepReport
+from rltriage.engine.report import StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.compile_prometheus import compile_engine
 from rltriage.exporters.gauges import Gauges
+from rltriage.exporters.promql import engine_expression
 from rltriage.recorded import read_runs
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import RulePack
@@ -44,9 +47,9 @@ RESULTS = ROOT / "benchmarks" / "scale.json"
 SERVERS = ROOT / ".cache" / "servers" / "usr" / "bin"
 METRICS = 60
 FAULT_EVERY = 100
-SCRAPE_SECONDS = 1
-RULE_SECONDS = 5
-FULL_SECONDS = 140
+SCRAPE_SECONDS = 2
+RULE_SECONDS = 10
+FULL_SECONDS = 270
 """More than the 120 samples that a chunk in memory holds."""
 CASES = (("one", 200, True), ("one", 1000, True), ("beside", 200, True), ("beside", 200, False))
 """Layout, runs, whether rules that have never fired are shown at 0 (as they are by default)."""
@@ -72,43 +75,46 @@ class Replayed:
         return found
 
     def publish(self, gauges: Gauges, number: int, tick: int) -> None:
-        """The next row of run `number`; behind the end of the recorded run its last rows come again."""
-        rows = self.faulty if number % FAULT_EVERY == 0 else self.healthy
-        row, report = rows[tick] if tick < len(rows) else rows[len(rows) - 1 - tick % 4]
-        if tick >= len(rows):
-            report = EMPTY
+        """Row `tick` of run `number`."""
+        row, report = (self.faulty if number % FAULT_EVERY == 0 else self.healthy)[tick]
         gauges.publish(Run(f"run-{number:05}", {"team": "bench"}), Row(tick, row.metrics, time.time()), report)
 
 
 class Targets(ThreadingHTTPServer):
-    """`/0` with all runs, or `/0` ... `/N-1` with one each; every scrape finds new values.
+    """`/0` with all runs, or `/0` ... `/N-1` with one each.
 
-    `cpu` is what each scrape took to render (processor seconds), `bytes` one scrape plain and with gzip.
+    Rendered beforehand, half as many rows as a recorded run has, which come round: Prometheus is measured, not this server.
+
+    `cpu` is what each body took to render and compress (processor seconds), `bytes` one body plain and with gzip.
     """
 
     daemon_threads = True
+    request_queue_size = 256
 
     def __init__(self, layout: str, runs: int, quiet: bool, replayed: Replayed) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        pack, count = replayed.pack, 1 if layout == "one" else runs
-        rules = pack.rules if quiet else ()
-        self.replayed = replayed
-        self.gauges = [Gauges(pack.catalogue.metrics, rules, max_runs=20_000) for _ in range(count)]
-        self.runs = [range(runs)] if layout == "one" else [range(number, number + 1) for number in range(runs)]
-        self.ticks = [0] * count
+        each = [range(runs)] if layout == "one" else [range(number, number + 1) for number in range(runs)]
         self.cpu: list[float] = []
         self.bytes = (0, 0)
+        self.bodies = [self._rendered(numbers, quiet, replayed) for numbers in each]
+        self.scrapes = [0] * len(each)
+
+    def _rendered(self, numbers: range, quiet: bool, replayed: Replayed) -> list[bytes]:
+        gauges = Gauges(replayed.pack.catalogue.metrics, replayed.pack.rules if quiet else (), max_runs=20_000)
+        bodies = []
+        for tick in range(len(replayed.healthy)):
+            for number in numbers:
+                replayed.publish(gauges, number, tick)
+            begin = time.thread_time()
+            bodies.append(gauges.render(gzipped=True))
+            self.cpu.append(time.thread_time() - begin)
+        self.bytes = len(gauges.render()), len(bodies[-1])
+        # The first rows show how alerts come; the last ones, with all that ever fired, are those that stay.
+        return bodies[len(bodies) // 2 :]
 
     def scrape(self, target: int) -> bytes:
-        for number in self.runs[target]:
-            self.replayed.publish(self.gauges[target], number, self.ticks[target])
-        self.ticks[target] += 1
-        begin = time.thread_time()
-        body = self.gauges[target].render(gzipped=True)
-        self.cpu.append(time.thread_time() - begin)
-        if self.ticks[target] == len(self.replayed.healthy):
-            self.bytes = len(self.gauges[target].render()), len(body)
-        return body
+        self.scrapes[target] += 1
+        return self.bodies[target][self.scrapes[target] % len(self.bodies[target])]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -143,7 +149,7 @@ def prometheus(folder: Path, targets: Targets, pack: RulePack) -> Iterator[str]:
     here = f"127.0.0.1:{targets.server_address[1]}"
     scraped = [
         {"targets": [here], "labels": {"__metrics_path__": f"/{n}", "instance": f"engine-{n}"}}
-        for n in range(len(targets.gauges))
+        for n in range(len(targets.bodies))
     ]
     config = {
         "global": {"scrape_interval": f"{SCRAPE_SECONDS}s", "evaluation_interval": f"{RULE_SECONDS}s"},
@@ -281,9 +287,14 @@ def basis(pack: RulePack) -> dict[str, Any]:
         found[f"series_{name}"] = len(lines) - alone
         found[f"bytes_{name}"] = sum(map(len, lines))
         found["series_exporter"] = alone
-    text = Path(__file__).read_bytes().split(b"# ---- tables")[0]
-    found["sources"] = hashlib.sha256(text).hexdigest()[:16]
+    found["sources"] = hashlib.sha256(_what_measures().encode()).hexdigest()[:16]
     return found
+
+
+def _what_measures() -> str:
+    """This program up to its tables, without comments, and the expression of a compiled rule."""
+    text = Path(__file__).read_text(encoding="utf-8").split("\n# ---- tables")[0]
+    return ast.dump(ast.parse(text)) + engine_expression(load_rules("triage").rules[0])
 
 
 def _lines(body: bytes) -> list[bytes]:
@@ -312,6 +323,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=FULL_SECONDS, help="of each case")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the blocks that end Prometheus
     pack = load_rules("triage")
     found: dict[str, Any] = {"basis": basis(pack), "machine": machine(), "cases": []}
     for layout, runs, quiet in CASES:

@@ -22,7 +22,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -172,11 +172,10 @@ class Stack:
         for name in ("rltriage", "alertmanager", "prometheus"):
             (folder / "targets" / f"{name}.yaml").write_text(f'- targets: ["{at[name]}"]\n')
         for rules in ("recording.yaml", "meta-alerts.yaml"):
-            if (HERE / "prometheus" / rules).exists():
-                shutil.copy(HERE / "prometheus" / rules, folder / "rules")
+            shutil.copy(HERE / "prometheus" / rules, folder)
         subprocess.run([*RLTRIAGE, "rules", "compile", "-o", str(folder / "rules" / "rltriage.yaml")], check=True)
-        put_in(HERE / "alertmanager" / "alertmanager.yaml", folder, "receiver:9095", at["receiver"])
-        put_in(HERE / "rltriage.yaml", folder, "alertmanager:9093", at["alertmanager"])
+        put_in(HERE / "alertmanager" / "alertmanager.yaml", folder, {"receiver:9095": at["receiver"]})
+        put_in(HERE / "rltriage.yaml", folder, {"alertmanager:9093": at["alertmanager"], "127.0.0.1:8321": at["page"]})
         (folder / "runs").mkdir()
 
     def _web(self, name: str) -> list[str]:
@@ -196,12 +195,14 @@ class Stack:
 RLTRIAGE = [sys.executable, "-m", "rltriage"]
 
 
-def put_in(file: Path, folder: Path, name: str, address: str) -> None:
-    """Copy a configuration, with an address for the name that stands in it exactly once."""
+def put_in(file: Path, folder: Path, names: Mapping[str, str]) -> None:
+    """Copy a configuration, with an address for each name, which must stand in it exactly once."""
     text = file.read_text(encoding="utf-8")
-    if text.count(name) != 1:
-        raise Failed(f"{file} must name {name} exactly once")
-    (folder / file.name).write_text(text.replace(name, address), encoding="utf-8")
+    for name, address in names.items():
+        if text.count(name) != 1:
+            raise Failed(f"{file} must name {name} exactly once")
+        text = text.replace(name, address)
+    (folder / file.name).write_text(text, encoding="utf-8")
 
 
 def server_command(name: str) -> list[str]:
