@@ -1,4 +1,4 @@
-"""The configurations of Prometheus, Alertmanager and rltriage, and the systemd units, checked by the programs that read them."""
+"""The configurations and the systemd units, checked by the programs that read them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_watchdog_that_is_routed_is_the_one_that_fires():
 def test_rltriage_reads_its_configuration():
     """Logs and state lie beside the file, wherever that is mounted."""
     found = load_config(DEPLOY / "rltriage.yaml")
-    assert found.state_dir == DEPLOY / "state" and [str(DEPLOY / "runs")] == [source.where for source in found.sources]
+    assert found.state_dir == DEPLOY / "state" and [source.where for source in found.sources] == [str(DEPLOY / "runs")]
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
