@@ -293,48 +293,131 @@ def basis(pack: RulePack) -> dict[str, Any]:
 
 def _what_measures() -> str:
     """This program up to its tables, without comments, and the expression of a compiled rule."""
-    text = Path(__file__).read_text(encoding="utf-8").split("\n# ---- tables")[0]
-    return ast.dump(ast.parse(text)) + engine_expression(load_rules("triage").rules[0])
+    text = Path(__file__).read_text(encoding="utf-8").split("\n# ---- tables of docs/scale.md, written from what was measured: `make docs`
+
+FLEETS = (10, 1_000, 10_000)
+INTERVAL = 15
+"""Seconds between scrapes and between evaluations in the projections."""
 
 
-def _lines(body: bytes) -> list[bytes]:
-    return [line for line in body.splitlines() if not line.startswith(b"#")]
+def recorded() -> dict[str, Any]:
+    """What was measured last."""
+    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return found
 
 
-def machine() -> dict[str, Any]:
-    """Where and when."""
-    cpu = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
-    binary = shutil.which("prometheus") or str(SERVERS / "prometheus")
-    version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True)
+def table(*rows: tuple[object, ...]) -> str:
+    """A Markdown table; numbers stand on the right."""
+    numeric = [all(not isinstance(row[i], str) or row[i][:1].isdigit() for row in rows[1:]) for i in range(len(rows[0]))]
+    lines = [rows[0], tuple("---:" if right else "---" for right in numeric), *rows[1:]]
+    return "".join("| " + " | ".join(_cell(cell) for cell in line) + " |\n" for line in lines)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int) or (isinstance(value, float) and value >= 100):
+        return f"{value:,.0f}"
+    return f"{value:.2g}" if isinstance(value, float) else str(value)
+
+
+def one_run() -> str:
+    """The series of one run, counted from its exposition."""
+    found = recorded()["basis"]
+    run, shown, faulty = (found[f"series_{name}"] for name in ("run", "run_shown", "faulty"))
+    return table(
+        ("a run of 60 metrics", "series", "bytes of text"),
+        ("healthy, `quiet_rules: false`", run, found["bytes_run"]),
+        ("the same with a fault: every alert that has ever fired", faulty, found["bytes_faulty"]),
+        (f"healthy, each of {found['rules']} rules at 0 (the first 20 runs of an engine)", shown, found["bytes_run_shown"]),
+    )
+
+
+def measured() -> str:
+    """Every case, as Prometheus tells it of itself."""
+    rows: list[tuple[object, ...]] = [
+        ("engines", "runs", "series", "scrape of one target", "Prometheus, memory", "cores", "all rules once")
+    ]
+    for case in recorded()["cases"]:
+        engines = "one" if case["layout"] == "one" else "one a run" + ("" if case["quiet"] else ", `quiet_rules: false`")
+        scrape = f"{case['scrape_seconds']:.3f} s, {case['gzip_bytes'] / 1024:,.0f} KiB"
+        rules = f"{sum(case['rule_seconds'].values()):.2f} s"
+        memory = f"{case['resident_mib']:,.0f} MiB"
+        rows.append((engines, case["runs"], case["series"], scrape, memory, f"{case['cores']:.2f}", rules))
+    return table(*rows)
+
+
+def rates(found: dict[str, Any]) -> dict[str, float]:
+    """What a series, a sample and a run cost, from the cases: the dearest of each, rules by the line through two sizes."""
+    cases = found["cases"]
+    small, large = (case for case in cases if case["layout"] == "one")
+    seconds = [sum(case["rule_seconds"].values()) for case in (small, large)]
+    slope = max(0.0, (seconds[1] - seconds[0]) / (large["runs"] - small["runs"]))
     return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "cpu": cpu[1] if cpu else platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "prometheus": re.search(r"version (\S+)", version.stdout + version.stderr)[1],  # type: ignore[index]
-        "load": round(os.getloadavg()[0], 1),
-        "command": "make scale",
+        "series": max((case["resident_mib"] - case["base_mib"]) * 1024 / case["series"] for case in cases),
+        "cores": max(case["cores"] / case["samples_a_second"] for case in cases),
+        "base": max(case["base_mib"] for case in cases),
+        "rules_run": slope,
+        "rules": max(0.0, seconds[0] - slope * small["runs"]),
+        "gzip_run": large["gzip_bytes"] / large["runs"],
     }
 
 
-def main() -> None:
-    """Measure every case and write benchmarks/scale.json."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--seconds", type=int, default=FULL_SECONDS, help="of each case")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the blocks that end Prometheus
-    pack = load_rules("triage")
-    found: dict[str, Any] = {"basis": basis(pack), "machine": machine(), "cases": []}
-    for layout, runs, quiet in CASES:
-        found["cases"].append(measure(layout, runs, quiet, Replayed(pack), options.seconds))
-        print(json.dumps(found["cases"][-1]), flush=True)
-    found["engine"] = engine(*ENGINE)
-    found["machine"]["load_at_end"] = round(os.getloadavg()[0], 1)
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
+def projected() -> str:
+    """Fleets of three sizes at one scrape every INTERVAL seconds."""
+    found = recorded()
+    cost, one = rates(found), found["basis"]
+    rows: list[tuple[object, ...]] = [
+        ("runs", "rules shown", "series", "samples/s", "fetched", "Prometheus, memory", "cores", "all rules once")
+    ]
+    for runs in FLEETS:
+        for quiet in (False, True):
+            healthy = one["series_run_shown" if quiet else "series_run"]
+            series = runs * healthy + runs / FAULT_EVERY * (one["series_faulty"] - one["series_run"])
+            samples = series / INTERVAL
+            memory = cost["base"] + series * cost["series"] / 1024
+            fetched = runs * cost["gzip_run"] * healthy / one["series_run"] / INTERVAL / 1024
+            rows.append(
+                (
+                    f"{runs:,}",
+                    "all" if quiet else "fired",
+                    round(series, -2 if series > 10_000 else 0),
+                    round(samples),
+                    f"{fetched:,.0f} KiB/s",
+                    f"{memory / 1024:.1f} GiB" if memory > 1024 else f"{memory:.0f} MiB",
+                    f"{samples * cost['cores']:.2f}",
+                    f"{cost['rules'] + runs * cost['rules_run']:.1f} s",
+                )
+            )
+    return table(*rows)
 
 
-# ---- tables of docs/scale.md
+def engines() -> str:
+    """What the engine itself takes."""
+    found = recorded()["engine"]
+    lag = f"{found['row_age_median']} s"
+    return table(
+        ("runs in one engine", "rows/s", "cores", "memory", "age of the newest row that a scrape shows"),
+        (found["runs"], found["rows_a_second"], f"{found['cores']:.2f}", f"{found['peak_mib']} MiB", lag),
+    )
+
+
+def where() -> str:
+    """Machine, date, command."""
+    found = recorded()
+    told = found["machine"]
+    return (
+        f"Measured on {told['date']} with Prometheus {told['prometheus']} and Python {told['python']} on {told['cores']} "
+        f"cores ({told['cpu']}) under a load of {told['load']} to {told['load_at_end']} by other programs: `{told['command']}`. "
+        f"{found['basis']['rules']} rules, {METRICS} metrics a run, a fault in every hundredth run.\n"
+    )
+
+
+PARTS = {
+    "scale-run": one_run,
+    "scale-measured": measured,
+    "scale-projected": projected,
+    "scale-engines": engines,
+    "scale-where": where,
+}
 
 if __name__ == "__main__":
     main()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,19 @@ PARTS = {
     "meta": meta,
     "settings": settings,
 }
+
+
+def measured_at_scale() -> dict[str, Callable[[], str]]:
+    """The tables of benchmarks/scale.py, which is no part of the package."""
+    spec = spec_from_file_location("rltriage_scale", ROOT / "benchmarks" / "scale.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: dict[str, Callable[[], str]] = module.PARTS
+    return found
+
+
+PARTS |= measured_at_scale()
 
 
 def rebuilt(text: str) -> str:

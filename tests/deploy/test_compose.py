@@ -102,18 +102,7 @@ def test_the_image_s_build_gives_a_wheel_with_everything(tmp_path):
         copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
         copy(ROOT / source, tmp_path / source)
     target = tmp_path / "installed"
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "--target",
-        str(target),
-        ".",
-    ]
-    subprocess.run(build, check=True, cwd=tmp_path, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", str(target), "."], check=True, cwd=tmp_path, capture_output=True)
     shipped = {path.relative_to(target).as_posix() for path in (target / "rltriage").rglob("*.yaml")}
     assert {"rltriage/rules/packs/triage.yaml", "rltriage/rules/metrics.yaml"} <= shipped
