@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 $(VENV)/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +56,15 @@ stack: dev servers  ## Prometheus, Alertmanager, the on-call page and a run with
 stack-check: dev servers  ## the same without you: exit 0 if the fault is an alert within a minute and everything stops
 	$(BIN)/python deploy/stack.py --check
 
+schemas: dev  ## fetch the schemas of Kubernetes, prometheus-operator and compose that the manifests are tested with
+	@$(BIN)/python deploy/fetch_schemas.py || echo "the manifests' schemas are not checked (with CI=1 the tests fail)" >&2
+
+manifests: dev  ## write deploy/kubernetes/rules.yaml anew from the packs and the rule files of deploy/prometheus
+	$(BIN)/python deploy/manifests.py
+
+scale: dev servers  ## what many runs cost a Prometheus, measured (twenty minutes), then `make docs`
+	$(BIN)/python benchmarks/scale.py
+
 load: dev  ## 1,000 runs of 60 metrics, a row a second each, for two minutes: processor time, memory, lag, scrape
 	$(BIN)/python benchmarks/load.py --runs 1000 --seconds 120
 
@@ -75,7 +84,7 @@ chapter: dev  ## run the chapter's experiments again and write docs/chapter.md (
 chapter-page: dev  ## write docs/chapter.md from the recorded runs (a minute)
 	$(BIN)/python benchmarks/chapter.py
 
-test: dev check servers  ## set-up, check, then the tests
+test: dev check servers schemas  ## set-up, check, then the tests
 	@sh tests/exporters/page/fetch_chromium.sh || echo "the browser tests are skipped (with CI=1 they fail)" >&2
 	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
 	$(BIN)/python -m pytest -n 2 tests

@@ -293,7 +293,48 @@ def basis(pack: RulePack) -> dict[str, Any]:
 
 def _what_measures() -> str:
     """This program up to its tables, without comments, and the expression of a compiled rule."""
-    text = Path(__file__).read_text(encoding="utf-8").split("\n# ---- tables of docs/scale.md, written from what was measured: `make docs`
+    text = Path(__file__).read_text(encoding="utf-8").split("\n# ---- tables")[0]
+    return ast.dump(ast.parse(text)) + engine_expression(load_rules("triage").rules[0])
+
+
+def _lines(body: bytes) -> list[bytes]:
+    return [line for line in body.splitlines() if not line.startswith(b"#")]
+
+
+def machine() -> dict[str, Any]:
+    """Where and when."""
+    cpu = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    binary = shutil.which("prometheus") or str(SERVERS / "prometheus")
+    version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True)
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cpu": cpu[1] if cpu else platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "prometheus": re.search(r"version (\S+)", version.stdout + version.stderr)[1],  # type: ignore[index]
+        "load": round(os.getloadavg()[0], 1),
+        "command": "make scale",
+    }
+
+
+def main() -> None:
+    """Measure every case and write benchmarks/scale.json."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seconds", type=int, default=FULL_SECONDS, help="of each case")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the blocks that end Prometheus
+    pack = load_rules("triage")
+    found: dict[str, Any] = {"basis": basis(pack), "machine": machine(), "cases": []}
+    for layout, runs, quiet in CASES:
+        found["cases"].append(measure(layout, runs, quiet, Replayed(pack), options.seconds))
+        print(json.dumps(found["cases"][-1]), flush=True)
+    found["engine"] = engine(*ENGINE)
+    found["machine"]["load_at_end"] = round(os.getloadavg()[0], 1)
+    options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+# ---- tables of docs/scale.md, written from what was measured: `make docs`
 
 FLEETS = (10, 1_000, 10_000)
 INTERVAL = 15
@@ -346,10 +387,14 @@ def measured() -> str:
 
 
 def rates(found: dict[str, Any]) -> dict[str, float]:
-    """What a series, a sample and a run cost, from the cases: the dearest of each, rules by the line through two sizes."""
+    """What a series, a sample and a run cost, from the cases: the dearest of each.
+
+    Rules by the line through two sizes; where all are shown at 0, by the one size that was measured.
+    """
     cases = found["cases"]
     small, large = (case for case in cases if case["layout"] == "one")
     seconds = [sum(case["rule_seconds"].values()) for case in (small, large)]
+    shown = next(case for case in cases if case["layout"] == "beside" and case["quiet"])
     slope = max(0.0, (seconds[1] - seconds[0]) / (large["runs"] - small["runs"]))
     return {
         "series": max((case["resident_mib"] - case["base_mib"]) * 1024 / case["series"] for case in cases),
@@ -357,6 +402,7 @@ def rates(found: dict[str, Any]) -> dict[str, float]:
         "base": max(case["base_mib"] for case in cases),
         "rules_run": slope,
         "rules": max(0.0, seconds[0] - slope * small["runs"]),
+        "rules_run_shown": sum(shown["rule_seconds"].values()) / shown["runs"],
         "gzip_run": large["gzip_bytes"] / large["runs"],
     }
 
@@ -375,6 +421,7 @@ def projected() -> str:
             samples = series / INTERVAL
             memory = cost["base"] + series * cost["series"] / 1024
             fetched = runs * cost["gzip_run"] * healthy / one["series_run"] / INTERVAL / 1024
+            seconds = runs * cost["rules_run_shown"] if quiet else cost["rules"] + runs * cost["rules_run"]
             rows.append(
                 (
                     f"{runs:,}",
@@ -384,7 +431,7 @@ def projected() -> str:
                     f"{fetched:,.0f} KiB/s",
                     f"{memory / 1024:.1f} GiB" if memory > 1024 else f"{memory:.0f} MiB",
                     f"{samples * cost['cores']:.2f}",
-                    f"{cost['rules'] + runs * cost['rules_run']:.1f} s",
+                    f"{seconds:.1f} s",
                 )
             )
     return table(*rows)
@@ -406,7 +453,7 @@ def where() -> str:
     told = found["machine"]
     return (
         f"Measured on {told['date']} with Prometheus {told['prometheus']} and Python {told['python']} on {told['cores']} "
-        f"cores ({told['cpu']}) under a load of {told['load']} to {told['load_at_end']} by other programs: `{told['command']}`. "
+        f"cores ({told['cpu']}) under a load of {told['load']} to {told['load_at_end']}: `{told['command']}`. "
         f"{found['basis']['rules']} rules, {METRICS} metrics a run, a fault in every hundredth run.\n"
     )
 
