@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 
 def _rows(tmp_path: Path, rows: list[dict]) -> Path:
