@@ -116,6 +116,9 @@ class Targets(ThreadingHTTPServer):
         self.scrapes[target] += 1
         return self.bodies[target][self.scrapes[target] % len(self.bodies[target])]
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Prometheus cuts its connections when it stops."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: Targets
