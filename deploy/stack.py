@@ -128,7 +128,10 @@ class Stack:
                 self.programs.remove(program)
                 print("the trainer is at its end; the servers go on", flush=True)
                 continue
-            raise Failed(f"{program.name} ended with exit code {code}:\n{program.last_words()}")
+            said = program.last_words()
+            if said.startswith("unshare:"):
+                said += "\nuser namespaces are forbidden here: install prometheus-alertmanager with apt-get instead"
+            raise Failed(f"{program.name} ended with exit code {code}:\n{said}")
 
     def held(self, label: str, value: str) -> list[dict[str, Any]]:
         """What Alertmanager holds with this label."""
@@ -151,11 +154,9 @@ class Stack:
         return [f"{rule['name']}: {rule['lastError']}" for rule in rules if rule["health"] == "err"]
 
     def stop(self) -> None:
-        """End every program, the trainer first, and wait for each. Stopping twice does nothing."""
+        """End one program after the other, the trainer first and Alertmanager last. Stopping twice does nothing."""
         for program in reversed(self.programs):
-            if program.process.poll() is None:
-                program.process.terminate()
-        for program in reversed(self.programs):
+            program.process.terminate()
             try:
                 program.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
@@ -176,7 +177,8 @@ class Stack:
             (folder / part).mkdir()
         for name in ("rltriage", "alertmanager", "prometheus"):
             (folder / "targets" / f"{name}.yaml").write_text(f'- targets: ["{at[name]}"]\n')
-        subprocess.run([*RLTRIAGE, "rules", "compile", "-o", str(folder / "rules" / "rltriage.yaml")], check=True)
+        compiling = [*RLTRIAGE, "rules", "compile", "-o", str(folder / "rules" / "rltriage.yaml")]
+        subprocess.run(compiling, check=True, start_new_session=True)
         put_in(HERE / "alertmanager" / "alertmanager.yaml", folder, {"receiver:9095": at["receiver"]})
         put_in(HERE / "rltriage.yaml", folder, {"alertmanager:9093": at["alertmanager"], "127.0.0.1:8321": at["page"]})
         (folder / "runs").mkdir()
@@ -233,6 +235,15 @@ def server_command(name: str) -> list[str]:
         str(share),
         binary,
     ]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of ours has this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def free_address(port: int) -> str:
@@ -354,7 +365,7 @@ def main() -> int:
             pass
         finally:
             stack.stop()
-        left = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+        left = [pid for pid in pids if alive(pid)]
         if left:
             print(f"stack: still running: {left}", file=sys.stderr)
             return 1
