@@ -49,11 +49,11 @@ METRICS = 60
 FAULT_EVERY = 100
 SCRAPE_SECONDS = 2
 RULE_SECONDS = 10
-FULL_SECONDS = 270
+FULL_SECONDS = 250
 """More than the 120 samples that a chunk in memory holds."""
 CASES = (("one", 200, True), ("one", 1000, True), ("beside", 200, True), ("beside", 200, False))
 """Layout, runs, whether rules that have never fired are shown at 0 (as they are by default)."""
-ENGINE = (200, 60)
+ENGINE = (200, 45)
 """Runs and seconds of the measurement of `rltriage watch` itself: a row of METRICS metrics a second in each run."""
 
 
@@ -230,7 +230,7 @@ def measure(layout: str, runs: int, quiet: bool, replayed: Replayed, seconds: in
             samples.append(own_metrics(url))
             evaluations.append(rule_seconds(samples[-1]))
         last, passed = samples[-1], time.monotonic() - begin
-        durations = query(url, 'scrape_duration_seconds{job="rltriage"}')
+        durations = query(url, 'min_over_time(scrape_duration_seconds{job="rltriage"}[2m])')
         scraped = query(url, 'sum(scrape_samples_scraped{job="rltriage"})')
         down = query(url, 'count(up{job="rltriage"} == 0)')
         missed = query(url, "sum(prometheus_rule_group_iterations_missed_total)")
@@ -239,7 +239,8 @@ def measure(layout: str, runs: int, quiet: bool, replayed: Replayed, seconds: in
     appended = "prometheus_tsdb_head_samples_appended_total"
     float_appended = f'{appended}{{type="float"}}' if f'{appended}{{type="float"}}' in last else appended
     cores = (last["process_cpu_seconds_total"] - first["process_cpu_seconds_total"]) / passed
-    groups = {name: statistics.median(each[name] for each in evaluations) for name in evaluations[-1]}
+    # The quickest of many: what other programs on these cores add to it is no cost of the rules.
+    groups = {name: min(each[name] for each in evaluations) for name in evaluations[-1]}
     return {
         "layout": layout,
         "runs": runs,
@@ -251,7 +252,7 @@ def measure(layout: str, runs: int, quiet: bool, replayed: Replayed, seconds: in
         "resident_mib": round(max(one["process_resident_memory_bytes"] for one in samples) / 2**20, 1),
         "cores": round(cores, 3),
         "rule_seconds": {name: round(value, 4) for name, value in groups.items()},
-        "scrape_seconds": round(statistics.median(durations), 4),
+        "scrape_seconds": round(min(durations), 4),
         "exporter_ms": round(1000 * statistics.median(targets.cpu), 2),
         "bytes": targets.bytes[0],
         "gzip_bytes": targets.bytes[1],
