@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs servers stack stack-check schemas manifests scale load chaos runs bench chapter chapter-page lint types layers
+.PHONY: help dev demo test check docs servers stack stack-check schemas scale load chaos runs bench chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -25,7 +25,7 @@ demo: dev  ## train with a shifted loss mask, watch the gauges, see the alert an
 	@echo; echo "the same without the fault stays silent:"; echo
 	$(BIN)/rltriage train --steps 8 --fail-on info
 
-docs: dev  ## write the generated parts of the pages anew
+docs: dev  ## write the generated parts of the pages anew, and the rules of deploy/kubernetes
 	$(BIN)/python docs/build.py
 
 check: dev lint types layers  ## style, types and layers, against what is shipped
@@ -58,9 +58,6 @@ stack-check: dev servers  ## the same without you: exit 0 if the fault is an ale
 
 schemas: dev  ## fetch the schemas of Kubernetes, prometheus-operator and compose that the manifests are tested with
 	@$(BIN)/python deploy/fetch_schemas.py || echo "the manifests' schemas are not checked (with CI=1 the tests fail)" >&2
-
-manifests: dev  ## write deploy/kubernetes/rules.yaml anew from the packs and the rule files of deploy/prometheus
-	$(BIN)/python deploy/manifests.py
 
 scale: dev servers  ## what many runs cost a Prometheus, measured (twenty minutes), then `make docs`
 	$(BIN)/python benchmarks/scale.py

@@ -62,11 +62,6 @@ def test_the_schemas_refuse_mistakes(objects, kubernetes_errors):
     assert any("expr" in error for error in kubernetes_errors(rules))
 
 
-def test_the_rules_are_those_of_the_packs(deploy_module):
-    """`make manifests` would change nothing."""
-    assert (FOLDER / "rules.yaml").read_text() == deploy_module("manifests").manifest(), "run `make manifests`"
-
-
 def test_the_rules_load_in_prometheus(objects, server_binary, tmp_path):
     """Each object's groups are a rule file that promtool accepts."""
     found = [each["spec"] for (kind, _), each in objects.items() if kind == "PrometheusRule"]
