@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs servers stack stack-check schemas scale load chaos runs bench chapter chapter-page lint types layers
+.PHONY: help dev demo test check docs servers dashboards stack stack-check schemas scale load chaos runs bench chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -62,6 +62,11 @@ schemas: dev  ## fetch the schemas of Kubernetes, prometheus-operator and compos
 scale: dev servers  ## what many runs cost a Prometheus, measured (twenty minutes), then `make docs`
 	$(BIN)/python benchmarks/scale.py
 
+dashboards: dev  ## write deploy/grafana and the generated files of deploy/prometheus anew
+	$(BIN)/rltriage export --grafana deploy/grafana
+	$(BIN)/rltriage rules compile --kind meta -o deploy/prometheus/meta-alerts.yaml
+	$(BIN)/rltriage rules compile --kind recording -o deploy/prometheus/recording.yaml
+
 load: dev  ## 1,000 runs of 60 metrics, a row a second each, for two minutes: processor time, memory, lag, scrape
 	$(BIN)/python benchmarks/load.py --runs 1000 --seconds 120
 
@@ -84,4 +89,5 @@ chapter-page: dev  ## write docs/chapter.md from the recorded runs (a minute)
 test: dev check servers schemas  ## set-up, check, then the tests
 	@sh tests/exporters/page/fetch_chromium.sh || echo "the browser tests are skipped (with CI=1 they fail)" >&2
 	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
+	@sh tests/exporters/grafana/fetch_schema.sh || echo "the dashboards' types are not checked (with CI=1 and npm they fail)" >&2
 	$(BIN)/python -m pytest -n 2 tests

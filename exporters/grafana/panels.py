@@ -223,9 +223,9 @@ def fixed(color: str) -> Json:
 
 
 def on_field(name: str, **properties: Any) -> Json:
-    """Settings of one column or series, by its name. `__` in a keyword stands for a dot: `custom__width`."""
+    """Settings of a column or series, by name or /pattern/. `__` in a keyword stands for a dot: `custom__width`."""
     found = [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()]
-    return {"matcher": {"id": "byName", "options": name}, "properties": found}
+    return {"matcher": {"id": "byRegexp" if name.startswith("/") else "byName", "options": name}, "properties": found}
 
 
 def columns(order: Iterable[str], hidden: Iterable[str] = (), rename: Mapping[str, str] | None = None) -> Json:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rltriage.exporters.grafana.panels import (
     RUN_UID,
+    SEVERITY_COLORS,
     SOURCE,
     Json,
     Panel,
@@ -279,8 +280,8 @@ def _triage() -> tuple[Panel, ...]:
                 "tooltip": {"mode": "single", "sort": "none"},
             },
             custom={"fillOpacity": 70, "lineWidth": 0},
-            mappings=({"type": "value", "options": {"1": {"text": "firing", "color": "orange"}}},),
-            thresholds=((None, "transparent"), (1, "orange")),
+            mappings=({"type": "value", "options": {"1": {"text": "firing"}}},),
+            overrides=tuple(on_field(f"/^{name} /", color=fixed(color)) for name, color in SEVERITY_COLORS.items()),
         ),
     )
 
@@ -381,7 +382,6 @@ def _run_variable() -> Json:
 
 def _annotations() -> list[Json]:
     """Alerts as marks over every curve, one colour a severity."""
-    colors = {"critical": "red", "warning": "orange"}
     return [
         {
             "name": f"{severity} alerts",
@@ -397,5 +397,6 @@ def _annotations() -> list[Json]:
             "textFormat": "suspected: {{fault}}; first test: {{first_test}}",
             "tagKeys": "severity,fault",
         }
-        for severity, color in colors.items()
+        for severity, color in SEVERITY_COLORS.items()
+        if severity != "info"
     ]
