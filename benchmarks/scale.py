@@ -343,6 +343,8 @@ def main() -> None:
 FLEETS = (10, 1_000, 10_000)
 INTERVAL = 15
 """Seconds between scrapes and between evaluations in the projections."""
+SCRAPE_SERIES = 5
+"""What Prometheus itself writes of each target: `up` and four `scrape_*`."""
 
 
 def recorded() -> dict[str, Any]:
@@ -373,6 +375,7 @@ def one_run() -> str:
         ("healthy, `quiet_rules: false`", run, found["bytes_run"]),
         ("the same with a fault: every alert that has ever fired", faulty, found["bytes_faulty"]),
         (f"healthy, each of {found['rules']} rules at 0 (the first 20 runs of an engine)", shown, found["bytes_run_shown"]),
+        ("for each engine: of itself, and Prometheus of its scrape", found["series_exporter"] + SCRAPE_SERIES, ""),
     )
 
 
@@ -419,7 +422,8 @@ def projected() -> str:
     ]
     for runs in FLEETS:
         for quiet in ("", "_shown"):
-            series = runs * one[f"series_run{quiet}"] + runs / FAULT_EVERY * (one["series_faulty"] - one["series_run"])
+            each = one[f"series_run{quiet}"] + one["series_exporter"] + SCRAPE_SERIES
+            series = runs * each + runs / FAULT_EVERY * (one["series_faulty"] - one["series_run"])
             memory = cost["base"] + series * cost["series"] / 1024
             rows.append(
                 (

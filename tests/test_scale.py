@@ -44,10 +44,12 @@ def test_prometheus_holds_the_series_that_are_counted(scale):
         shown *= case["quiet"]
         one = found["basis"]
         faults = -(-case["runs"] // scale.FAULT_EVERY)
+        targets = case["runs"] if case["layout"] == "beside" else 1
         counted = (
             (case["runs"] - shown) * one["series_run"]
             + shown * one["series_run_shown"]
             + faults * (one["series_faulty"] - one["series_run"])
+            + targets * (one["series_exporter"] + scale.SCRAPE_SERIES)
         )
         assert case["series"] == pytest.approx(counted, rel=0.1), case
 
