@@ -355,7 +355,7 @@ def recorded() -> dict[str, Any]:
 
 def table(*rows: tuple[object, ...]) -> str:
     """A Markdown table; numbers stand on the right."""
-    numeric = [all(not isinstance(row[i], str) or row[i][:1].isdigit() for row in rows[1:]) for i in range(len(rows[0]))]
+    numeric = [all(str(row[i])[:1].isdigit() or row[i] == "" for row in rows[1:]) for i in range(len(rows[0]))]
     lines = [rows[0], tuple("---:" if right else "---" for right in numeric), *rows[1:]]
     return "".join("| " + " | ".join(_cell(cell) for cell in line) + " |\n" for line in lines)
 
@@ -386,7 +386,7 @@ def measured() -> str:
     ]
     for case in recorded()["cases"]:
         engines = "one" if case["layout"] == "one" else "one a run" + ("" if case["quiet"] else ", `quiet_rules: false`")
-        scrape = f"{case['scrape_seconds']:.3f} s, {case['gzip_bytes'] / 1024:,.0f} KiB"
+        scrape = f"{1000 * case['scrape_seconds']:,.1f} ms, {case['gzip_bytes'] / 1024:,.0f} KiB"
         rules = f"{sum(case['rule_seconds'].values()):.2f} s"
         memory = f"{case['resident_mib']:,.0f} MiB"
         rows.append((engines, case["runs"], case["series"], scrape, memory, f"{case['cores']:.2f}", rules))
@@ -401,14 +401,15 @@ def rates(found: dict[str, Any]) -> dict[str, float]:
     """
     cases = found["cases"]
     rarer = RULE_SECONDS / INTERVAL
-    large = max((case for case in cases if case["layout"] == "one"), key=lambda case: case["runs"])
-    shown = next(case for case in cases if case["layout"] == "beside" and case["quiet"])
+    fired, shown = (
+        next(case for case in cases if (case["layout"], case["quiet"]) == ("beside", quiet)) for quiet in (False, True)
+    )
     return {
         "series": max((case["resident_mib"] - case["base_mib"]) * 1024 / case["series"] for case in cases),
         "base": max(case["base_mib"] for case in cases),
-        "cores_run": large["cores"] * rarer / large["runs"],
+        "cores_run": fired["cores"] * rarer / fired["runs"],
         "cores_run_shown": shown["cores"] * rarer / shown["runs"],
-        "gzip_run": large["gzip_bytes"] / large["runs"],
+        "gzip_run": float(fired["gzip_bytes"]),
         "gzip_run_shown": float(shown["gzip_bytes"]),
     }
 
