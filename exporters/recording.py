@@ -26,19 +26,18 @@ def one_of_replicas(family: str) -> str:
     return f"max without (instance, job) ({family})"
 
 
-_FIRING = f"({one_of_replicas('rltriage_alert_firing')} == 1)"
-_EXPLAINED = f"({one_of_replicas('rltriage_alert_explained')} == 1)"
+# Chosen before replicas are merged: hardly any of a run's series fire, and merging costs the most.
+_EXPLAINED = one_of_replicas("rltriage_alert_explained == 1")
+FIRING = f"{one_of_replicas('rltriage_alert_firing == 1')} unless on (run, rule) {_EXPLAINED}"
 _SILENT = f"time() - {one_of_replicas('rltriage_last_row_timestamp_seconds')}"
 _RUNNING = 'max without (instance, job, state) (rltriage_run_state{state="running"}) == 1'
 
 RUNS = Recorded("state:rltriage_run_state:sum", f"sum by (state) ({one_of_replicas('rltriage_run_state')})")
 ALERTS = Recorded(
     "severity_fault:rltriage_alert_firing:count",
-    f"count by (severity, fault) ({_FIRING} unless on (run, rule) {_EXPLAINED})",
+    f"count by (severity, fault) ({FIRING})",
 )
-RULES = Recorded(
-    "rule:rltriage_alert_firing:count", f"count by (rule, severity) ({_FIRING} unless on (run, rule) {_EXPLAINED})"
-)
+RULES = Recorded("rule:rltriage_alert_firing:count", f"count by (rule, severity) ({FIRING})")
 SUSPECTS = Recorded("fault:rltriage_incident_info:count", f"count by (fault) ({one_of_replicas('rltriage_incident_info')})")
 AGE = Recorded("fleet:rltriage_row_age_seconds:max", f"max ({_SILENT} and on (run) {_RUNNING})")
 ROWS = Recorded("fleet:rltriage_rows:rate5m", f"sum (rate(rltriage_rows_total[{WINDOW}]))")

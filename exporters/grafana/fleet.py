@@ -23,17 +23,13 @@ from rltriage.exporters.grafana.panels import (
     stat,
     table,
 )
-from rltriage.exporters.recording import Recorded, one_of_replicas
+from rltriage.exporters.recording import FIRING, Recorded, one_of_replicas
 
 RUN_LINK = f"/d/{RUN_UID}?var-datasource=${{datasource}}&var-run=${{__data.fields.run}}&${{__url_time_range}}"
 _TO_RUN = on_field("run", links=[link("Dashboard of this run", RUN_LINK)])
 _TO_RUNBOOK = on_field("fault", links=[link("Runbook of this fault", "${docs}/faults.md#${__value.raw}")])
 _TO_TEST = on_field("first_test", links=[link("How to run it", "${docs}/faults.md#${__value.raw}")])
 _COLORED = on_field("severity", mappings=[severity_mapping()], custom__cellOptions={"type": "color-text"}, custom__width=90)
-_FIRING = (
-    f"({one_of_replicas('rltriage_alert_firing')} == 1)"
-    f" unless on (run, rule) ({one_of_replicas('rltriage_alert_explained')} == 1)"
-)
 
 
 def fleet_dashboard(page: str = "", docs: str = "", recorded: bool = False) -> Json:
@@ -122,7 +118,7 @@ def _alerts(alerts: str, rules: str, suspects: str) -> tuple[Panel, ...]:
         table(
             "What fires",
             "Alerts that fire now and that no other alert explains, with the suspected fault and the first test to run.",
-            [Query(_FIRING, table=True)],
+            [Query(FIRING, table=True)],
             width=24,
             transformations=(
                 columns(("severity", "run", "fault", "first_test", "rule"), ("Value", "state")),
@@ -157,7 +153,7 @@ def _runs() -> tuple[Panel, ...]:
         "silence": "time() - max by (run) (rltriage_last_row_timestamp_seconds)",
         "reward": "max by (run) (rltriage_reward_mean)",
         "held-out": "max by (run) (rltriage_heldout_passed_episodes_ratio)",
-        "alerts": f"count by (run) ({_FIRING})",
+        "alerts": f"count by (run) ({FIRING})",
     }
     values = [f"Value #{chr(ord('A') + index)}" for index in range(len(parts))]
     named = dict(list(zip(values, parts, strict=True))[1:])
