@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs servers dashboards load chaos runs bench chapter chapter-page lint types layers
+.PHONY: help dev demo test check docs servers dashboards stack stack-check schemas scale load chaos runs bench chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 $(VENV)/ready: pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
@@ -25,7 +25,7 @@ demo: dev  ## train with a shifted loss mask, watch the gauges, see the alert an
 	@echo; echo "the same without the fault stays silent:"; echo
 	$(BIN)/rltriage train --steps 8 --fail-on info
 
-docs: dev  ## write the generated parts of the pages anew
+docs: dev  ## write the generated parts of the pages anew, and the rules of deploy/kubernetes
 	$(BIN)/python docs/build.py
 
 check: dev lint types layers  ## style, types and layers, against what is shipped
@@ -49,6 +49,18 @@ layers:
 
 servers:  ## fetch Prometheus and Alertmanager for the tests (Debian, Ubuntu); elsewhere put them on the PATH
 	@sh deploy/fetch_servers.sh || echo "tests with real servers are skipped (with CI=1 they fail)" >&2
+
+stack: dev servers  ## Prometheus, Alertmanager, the on-call page and a run with a planted fault, here, without Docker
+	$(BIN)/python deploy/stack.py
+
+stack-check: dev servers  ## the same without you: exit 0 if the fault is an alert within a minute and everything stops
+	$(BIN)/python deploy/stack.py --check
+
+schemas: dev  ## fetch the schemas of Kubernetes, prometheus-operator and compose that the manifests are tested with
+	@$(BIN)/python deploy/fetch_schemas.py || echo "the manifests' schemas are not checked (with CI=1 the tests fail)" >&2
+
+scale: dev servers  ## what many runs cost a Prometheus, measured (twenty minutes), then `make docs`
+	$(BIN)/python benchmarks/scale.py
 
 dashboards: dev  ## write deploy/grafana and the generated files of deploy/prometheus anew
 	$(BIN)/rltriage export --grafana deploy/grafana
@@ -74,7 +86,7 @@ chapter: dev  ## run the chapter's experiments again and write docs/chapter.md (
 chapter-page: dev  ## write docs/chapter.md from the recorded runs (a minute)
 	$(BIN)/python benchmarks/chapter.py
 
-test: dev check servers  ## set-up, check, then the tests
+test: dev check servers schemas  ## set-up, check, then the tests
 	@sh tests/exporters/page/fetch_chromium.sh || echo "the browser tests are skipped (with CI=1 they fail)" >&2
 	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
 	@sh tests/exporters/grafana/fetch_schema.sh || echo "the dashboards' types are not checked (with CI=1 and npm they fail)" >&2

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +331,18 @@ PARTS = {
 }
 
 
+def program(path: str) -> Any:
+    """A program of the project that is no part of the package, as a module."""
+    spec = spec_from_file_location(f"rltriage_{Path(path).stem}", ROOT / path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PARTS |= program("benchmarks/scale.py").PARTS
+
+
 def rebuilt(text: str) -> str:
     """A page with its generated parts written anew."""
     return _PART.sub(lambda part: f"{part['head']}\n{PARTS[part['name']]()}\n{part['end']}", text)
@@ -340,7 +353,8 @@ def build() -> dict[Path, str]:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     found = {page: page.read_text(encoding="utf-8") for page in pages}
     found = {page: rebuilt(text) for page, text in found.items() if _PART.search(text)}
-    return found | {ROOT / "docs" / "frameworks.md": frameworks.page(PACK.rules)}
+    manifests = program("deploy/manifests.py")
+    return found | {ROOT / "docs" / "frameworks.md": frameworks.page(PACK.rules), manifests.RULES: manifests.manifest()}
 
 
 if __name__ == "__main__":

@@ -139,7 +139,8 @@ class Service:
             Outbox(config.state_dir), receivers, catalogue=pack.catalogue, silences=Silences(config.state_dir)
         )
         try:
-            self.gauges = Gauges(pack.catalogue.metrics, pack.rules, max_runs=MAX_RUNS, more=self._samples)
+            shown = pack.rules if config.quiet_rules else ()
+            self.gauges = Gauges(pack.catalogue.metrics, shown, max_runs=MAX_RUNS, more=self._samples)
             self._deliveries = Deliveries(self.dispatcher, self._clock)
             self._fleets = self._make_fleets(pack)
             self._reloaded = self._clock()

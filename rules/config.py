@@ -113,6 +113,7 @@ class Config:
     state_dir: Path = Path("rltriage-state")
     retention: float = 3 * DAY
     external_url: str = ""
+    quiet_rules: bool = True
 
 
 def load_config(path: Path) -> Config:
@@ -164,6 +165,7 @@ def _build(root: Node, folder: Path) -> Config:
         state_dir=Path(_absolute(data.get("state_dir", str(default.state_dir)), folder)),
         retention=seconds(data.get("retention", default.retention)) or 0.0,
         external_url=data.get("external_url", ""),
+        quiet_rules=data.get("quiet_rules", default.quiet_rules),
     )
 
 

@@ -123,7 +123,14 @@ def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
 
 @command.command("compile")
 @click.argument("packs", nargs=-1, metavar="PACK...")
-@click.option("--to", "target", type=click.Choice(["prometheus"]), default="prometheus", show_default=True)
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["prometheus", "prometheusrule"]),
+    default="prometheus",
+    show_default=True,
+    help="A rule file, or the same as an object for prometheus-operator.",
+)
 @click.option(
     "--from",
     "basis",
@@ -152,7 +159,7 @@ def compile_(
     if kind != "alerts":
         if packs or tests:
             raise click.UsageError(f"--kind {kind} is about no pack and comes with its tests: leave out PACK and --tests")
-        _write(_others(kind, docs), output)
+        _write(_as(target, _others(kind, docs), f"rltriage-{kind}"), output)
         return
     from rltriage.exporters.compile_prometheus import compile_engine, compile_metrics
     from rltriage.rules.loader import load_rules
@@ -160,7 +167,7 @@ def compile_(
     pack = load_rules(*(packs or ("triage",)))
     compiler = compile_engine if basis == "engine" else compile_metrics
     compiled = compiler(pack, pack.catalogue, output.name if output else "rules.yml")
-    _write(compiled.rules, output)
+    _write(_as(target, compiled.rules), output)
     if tests:
         write_atomically(tests, compiled.tests)
     for rule, why in compiled.left_out.items():
@@ -173,6 +180,13 @@ def _others(kind: str, docs: str) -> str:
     from rltriage.exporters.recording import recording_rules
 
     return meta_alerts(docs) if kind == "meta" else recording_rules()
+
+
+def _as(target: str, rules: str, name: str = "rltriage") -> str:
+    """A rule file as it is, or as an object for prometheus-operator."""
+    from rltriage.exporters.prometheusrule import prometheus_rule
+
+    return prometheus_rule(rules, name) if target == "prometheusrule" else rules
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -146,6 +146,24 @@ def test_the_endpoint_shows_rows_alerts_and_the_services_own_health(setup, tmp_p
     assert 'rltriage_notifications_waiting{receiver="hook"} 1' in text and 'rltriage_receiver_up{receiver="hook"} 0' in text
 
 
+def test_rules_that_have_never_fired_may_be_left_out(tmp_path):
+    """`quiet_rules: false`: an engine beside each of many trainers exports what fired, and not a zero for every rule."""
+    rows = ({"step": step, "reward": 0.5, "logp_placeholder_frac": 0.3} for step in range(5))
+    (tmp_path / "run.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "rltriage.yaml").write_text(
+        "version: 1\nlisten: 127.0.0.1:0\nsources: [{path: run.jsonl}]\nquiet_rules: false\n"
+    )
+    service = Service(load_config(tmp_path / "rltriage.yaml"))
+    service.open()
+    try:
+        service.poll()
+        lines = service.gauges.render().decode().splitlines()
+    finally:
+        service.stop()
+    shown = [line for line in lines if line.startswith("rltriage_alert_firing{")]
+    assert len(shown) == 1 and 'rule="logp-placeholder"' in shown[0] and shown[0].endswith(" 1.0")
+
+
 def test_a_silence_keeps_an_alert_from_people_but_not_from_the_endpoint(setup, tmp_path, hook, am):
     """It is shown as firing and counted as silenced; when the silence ends while it fires, it is told."""
     service = setup()
