@@ -41,6 +41,7 @@ OVERDUE_SECONDS = 15.0
 DISCOVER_SECONDS = 10.0
 PRUNE_SECONDS = 600.0
 STOP_SECONDS = 20.0
+SHORTEST_TOKEN = 16
 """How long a stop waits for work in progress: longer than a receiver's time limits, shorter than an orchestrator waits."""
 MAX_RUNS = 20_000
 
@@ -379,4 +380,10 @@ def _guarded(job: Callable[..., object], *arguments: object) -> None:
 def web_of(config: Config) -> Web:
     """The endpoint's protection with its secrets read. Raises DeliveryError for one that is missing."""
     web = config.web
-    return Web(web.cert_file, web.key_file, {user: password() for user, password in web.users.items()} or None)
+    token = web.token() if web.token is not None else ""
+    if 0 < len(token) < SHORTEST_TOKEN:
+        raise DeliveryError(
+            f"`web.token` has {len(token)} characters and could be guessed: take at least {SHORTEST_TOKEN}, as "
+            "python -c 'import secrets; print(secrets.token_urlsafe())' prints them"
+        )
+    return Web(web.cert_file, web.key_file, {user: password() for user, password in web.users.items()} or None, token)
