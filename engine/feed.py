@@ -93,7 +93,7 @@ def check(source: Source, run_id: str, profile: str = "auto", config: Mapping[st
         "records": source.stats.records,
         "bad_rows": source.stats.bad,
         "bad_examples": [example._asdict() for example in source.stats.examples],
-        "runs": [_checked(intake, counts[name]) for name, intake in feed.intakes.items()],
+        "runs": [_checked(intake, counts[intake.run.id]) for intake in feed.intakes.values()],
     }
 
 
