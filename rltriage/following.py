@@ -55,6 +55,10 @@ class RunNames:
             except (OSError, ValueError, AttributeError) as error:
                 log.warning("%s cannot be read, runs are named anew: %s", file, error)
 
+    def knows(self, path: str) -> bool:
+        """Whether the path was followed before, also before a restart."""
+        return path in self._names
+
     def name(self, paths: Iterable[str]) -> dict[str, str]:
         """The run id of each path: the one that it had, else its stem, with the parent folder where that is taken."""
         paths = list(paths)
@@ -74,7 +78,11 @@ class RunNames:
 
 @dataclass(slots=True)
 class Follower:
-    """One log: its feed, the ids of its runs, when it is asked next and when it last had rows (monotonic seconds)."""
+    """One log: its feed, the ids of its runs, when it is asked next and when it last had rows (monotonic seconds).
+
+    `untouched` is when it was last written (unix seconds) if that was before anybody followed it, None once it is alive: a
+    log that was finished yesterday is read, but that no row comes is no fault of its run.
+    """
 
     where: str
     feed: Feed
@@ -82,6 +90,7 @@ class Follower:
     heard: float
     caught_up: bool = False
     all_known: bool = False
+    untouched: float | None = None
     runs: set[str] = field(default_factory=set)
 
 
@@ -138,12 +147,22 @@ class Fleet:
             if source.kind != "path":
                 opened += f"{source.kind} {number}" not in self._followers and self._follow_address(number, source, now)
                 continue
-            for path in expand(str(source.where)):
-                if path not in self._followers and self._is_recent(path, wall):
+            found = expand(str(source.where))
+            if not found:
+                self._say(str(source.where), "nothing there yet; waiting for it, in case it is still to come")
+            for path in found:
+                if path in self._followers:
+                    continue
+                if self._is_recent(path, wall):
                     fresh.setdefault(path, source)
+                elif found == [str(source.where)] and path not in self._forgotten:
+                    self._say(path, "its run is over, it was last written long ago; `rltriage replay` reads it")
+        known = {path for path in fresh if self._names.knows(path)}
         names = self._names.name(fresh)
         for path, source in fresh.items():
             opened += self._follow(path, path, names[path], source, now)
+            if path in self._followers and path not in known:
+                self._followers[path].untouched = _written(path)
         return opened
 
     def poll(self, now: float, stopping: Callable[[], bool] = lambda: False) -> int:
@@ -161,8 +180,11 @@ class Fleet:
         for follower in self._followers.values():
             if not follower.caught_up:
                 continue
+            if follower.untouched is not None and _written(follower.where) != follower.untouched:
+                follower.untouched = None
             for watched in self._watched(follower):
-                self._after(watched, watched.tick(wall))
+                if follower.untouched is None:
+                    self._after(watched, watched.tick(wall))
                 if not follower.all_known:
                     self._open_alerts(watched.run, watched.monitor.open_alerts, True)
             follower.all_known = True
