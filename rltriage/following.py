@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+from rltriage.arguments import unknown_facts
 from rltriage.engine.feed import Feed, run_ids
 from rltriage.engine.report import Alert, StepReport
 from rltriage.engine.rows import Run
@@ -91,6 +92,7 @@ class Follower:
     caught_up: bool = False
     all_known: bool = False
     untouched: float | None = None
+    declared: frozenset[str] = frozenset()
     runs: set[str] = field(default_factory=set)
 
 
@@ -125,7 +127,7 @@ class Fleet:
         self._open_alerts = open_alerts
         self._followers: dict[str, Follower] = {}
         self._owners = owners
-        self._said: set[str] = set()
+        self._said: set[tuple[str, str]] = set()
         self._forgotten: dict[str, float] = {}
 
     @property
@@ -235,12 +237,12 @@ class Fleet:
             self.errors += 1
             self._say(where, "it does not answer as it should" if source.kind != "path" else str(error))
             return False
-        self._followers[where] = Follower(where, feed, due=now, heard=now)
+        self._followers[where] = Follower(where, feed, due=now, heard=now, declared=frozenset(source.config))
         return True
 
     def _say(self, where: str, what: str) -> None:
-        if where not in self._said:
-            self._said.add(where)
+        if (where, what) not in self._said:
+            self._said.add((where, what))
             log.warning("%s: %s (said once)", where, what)
 
     def _poll(self, follower: Follower, now: float) -> None:
@@ -272,8 +274,16 @@ class Fleet:
         watched = self.runs.get(run.id)
         if watched is None:
             watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks)
+            self._say_unknown(follower, run)
             follower.runs.add(run.id)
         return watched
+
+    def _say_unknown(self, follower: Follower, run: Run) -> None:
+        """A config fact that was declared for a log and that nobody knows is kept, but it may be a slip."""
+        intake = next((one for one in follower.feed.intakes.values() if one.run.id == run.id), None)
+        unknown = [key for key in intake.unknown_config if key in follower.declared] if intake is not None else []
+        for sentence in unknown_facts(unknown, self.pack):
+            self._say(run.id, sentence)
 
     def _watched(self, follower: Follower) -> Iterator[WatchedRun]:
         return (self.runs[run] for run in sorted(follower.runs))
