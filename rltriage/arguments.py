@@ -41,7 +41,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         wanted, fits = _SHAPES.get(name, ("", _anything))
         if value is not None and not fits(value):
             raise RltriageError(f"{name}={value!r} cannot be: write {wanted}")
-    halt_on, profile = options.get("halt_on"), options.get("profile", "auto")
+    halt_on, profile = options.get("halt_on"), options.get("profile") or "auto"
     if halt_on is not None and halt_on not in SEVERITIES:
         raise RltriageError(f"halt_on={halt_on!r} is no severity: write one of {', '.join(SEVERITIES)}")
     if profile != "auto":
