@@ -16,14 +16,14 @@ $(VENV)/core: pyproject.toml
 	echo "setting up $(VENV) with PyTorch and ten small packages: about 1 GB, two or three minutes, once" && \
 	$(PYTHON) -m venv $(VENV) && \
 	$(BIN)/python -m pip install -q --upgrade pip setuptools && \
-	$(BIN)/python -m pip install -q --no-build-isolation "$$(grep '^torch==' requirements-dev.txt)" -e '.[trainer]' && \
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation "$$(grep '^torch==' requirements-dev.txt)" -e '.[trainer]' && \
 	touch $@
 
 $(VENV)/ready: pyproject.toml requirements-dev.txt
 	@$(MAKE) --no-print-directory $(VENV)/core
 	@echo "adding the tools for checks and tests, and the frameworks that the hooks are tested with: about 1 GB more"
 	@$(BIN)/python -m pip install -q -r requirements-dev.txt
-	@$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 
 dev: $(VENV)/ready  ## set up .venv with everything that check and test need

@@ -202,7 +202,8 @@ class Service:
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, lambda *_: self._again(self.reload_rules))
         self.start()
-        log.info("watching %d sources, metrics at %s/metrics", len(self.config.sources), self.url)
+        count = len(self.config.sources)
+        log.info("watching %d source%s, metrics at %s/metrics", count, "" if count == 1 else "s", self.url)
         try:
             stop.wait()
         finally:

@@ -139,7 +139,7 @@ def _quiet(report: RunReport, tests: dict[str, Box]) -> Iterable[Box]:
     for rule in close[:MAX_QUIET] if report.fault else ():
         missing = lacking(rule.when, report.seen)
         why = f"blind: {sorted(missing)[0]} is not logged" if missing else "quiet"
-        box = Box(rule.id, [why], "quiet", 0)
+        box = Box(rule.id, _wrap(why, 0), "quiet", 0)
         box.to = [tests[rule.first_test]] if rule.first_test in tests else []
         yield box
 
