@@ -42,7 +42,7 @@ _PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>rltriage
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """How the endpoint is protected: PEM files for TLS, user names with their passwords for basic authentication, a token."""
+    """How the endpoint is protected: PEM files for TLS, users with their passwords for basic authentication, a token."""
 
     cert_file: str = ""
     key_file: str = ""

@@ -154,7 +154,8 @@ class Watch:
         """One step's metrics, under canonical names or the framework's own; returns what they changed.
 
         Values may be numbers, zero-dimensional arrays or tensors; anything else is left out, counted in `ignored` and said
-        once. `step` None: the metrics say it, or steps are counted. `time` is unix seconds, now by default. Costs well under half a millisecond.
+        once. `step` None: the metrics say it, or steps are counted. `time` is unix seconds, now by
+        default. Costs well under half a millisecond.
         """
         if not self._active or os.getpid() != self._pid:
             return EMPTY

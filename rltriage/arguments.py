@@ -73,7 +73,7 @@ _SHAPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def unknown_facts(keys: Iterable[str], pack: RulePack) -> Iterator[str]:
-    """A sentence for each config fact that no profile (`keys` are those) and no rule of the pack reads: it may be a slip."""
+    """A sentence for each fact that no profile knows (`keys` are those) and no rule of the pack reads: it may be a slip."""
     from rltriage.rules.crosscheck import rule_facts
     from rltriage.rules.profiles import FACTS
 

@@ -1,8 +1,8 @@
 """What stands before every address: who may ask, under which name, and what browsers may do with the answer.
 
 A browser logs in with the token once: `?token=...` gives it a cookie and sends it to the same address without the token, so
-that neither history nor bookmarks keep it. The cookie is derived from the token, so that it outlives a restart and ends when
-the token is changed. It is sent along when somebody follows a link from a chat (`SameSite=Lax`), and never to scripts.
+that neither history nor bookmarks keep it. The cookie is derived from the token: it outlives a restart and ends when the
+token is changed. It is sent along when somebody follows a link from a chat (`SameSite=Lax`), and never to scripts.
 """
 
 from __future__ import annotations

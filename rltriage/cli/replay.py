@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
     from rltriage.engine.reference import Reference
     from rltriage.engine.rows import Row
-    from rltriage.replaying import Replayed
     from rltriage.rules.model import Catalogue
     from rltriage.watching import WatchedRun
 

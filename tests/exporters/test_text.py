@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rltriage.exporters.text import alert_line, alert_line_rich, alert_rich, alert_text, incident_rich, incident_text, percent
+from rltriage.exporters.text import (
+    alert_line,
+    alert_line_rich,
+    alert_rich,
+    alert_text,
+    incident_rich,
+    incident_text,
+    percent,
+)
 
 FIRING = """\
  CRITICAL  demo, step 7: mask_shift (fault 1), 93 %

@@ -66,7 +66,8 @@ def test_a_fact_of_ones_own_rules_is_known(tmp_path) -> None:
     """A rule may require a fact that no profile has; declaring it is no slip."""
     pack = tmp_path / "mine.yaml"
     pack.write_text(
-        "version: 1\nrules:\n  - {id: mine, summary: low, group: behavior, severity: info, requires: {my_fact: {known: true}},\n"
-        "     when: {threshold: {metric: entropy, below: 1}}, suspects: {}, first_test: entropy_term_sign}\n"
+        "version: 1\nrules:\n  - {id: mine, summary: low, group: behavior, severity: info,\n"
+        "     requires: {my_fact: {known: true}}, when: {threshold: {metric: entropy, below: 1}},\n"
+        "     suspects: {}, first_test: entropy_term_sign}\n"
     )
     assert [line.split("'")[1] for line in unknown_facts(["my_fact", "your_fact"], load_rules(str(pack)))] == ["your_fact"]

@@ -259,7 +259,10 @@ def test_no_file_argument_waits_for_a_pipe(rltriage, tmp_path: Path) -> None:
         ('{"step": 0, "rew', "begins as JSON and breaks off"),
         ('{"step": 0,\n "reward": 0.1,\n "lo', "begins as JSON and breaks off"),
         ("all is well\n", "begins with 'all is well'"),
-        (json.dumps({"step": 0, "reward": 1.0, "text": "a" * (1 << 21)}) + "\n", "first row is longer than 1 MiB: log numbers"),
+        (
+            json.dumps({"step": 0, "reward": 1.0, "text": "a" * (1 << 21)}) + "\n",
+            "first row is longer than 1 MiB: log numbers",
+        ),
         ((json.dumps({"step": 0, "text": "a" * (1 << 21)}) + "\n") * 2, "first row is longer than 1 MiB: log numbers"),
     ],
 )

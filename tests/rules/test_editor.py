@@ -1,4 +1,4 @@
-"""Editors: yaml-language-server with our JSON Schema finds the mistakes of a pack, and offers kinds and keys, as one types."""
+"""Editors: yaml-language-server with our JSON Schema finds a pack's mistakes and offers kinds and keys as one types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import pytest
 
 from rltriage.rules.schema import pack_schema
 
-SERVER = Path(__file__).parents[2] / ".cache/yaml-language-server/node_modules/yaml-language-server/bin/yaml-language-server"
+SERVER = (
+    Path(__file__).parents[2] / ".cache/yaml-language-server/node_modules/yaml-language-server/bin/yaml-language-server"
+)
 SECONDS = 60.0
 
 GOOD = """# yaml-language-server: $schema=rules.schema.json
@@ -141,7 +143,9 @@ def test_kinds_and_keys_are_offered_with_their_help(editor: Editor) -> None:
     editor.diagnose("typing.yaml", text)
     uri = (editor._folder / "typing.yaml").as_uri()
     line = text[: text.index("when:")].count("\n") + 1
-    offered = editor.ask("textDocument/completion", {"textDocument": {"uri": uri}, "position": {"line": line, "character": 7}})
+    offered = editor.ask(
+        "textDocument/completion", {"textDocument": {"uri": uri}, "position": {"line": line, "character": 7}}
+    )
     labels = {item["label"] for item in offered["items"]}
     assert {"threshold", "trivial", "race", "all"} <= labels
     line = text[: text.index("severity:")].count("\n")

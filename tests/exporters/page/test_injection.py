@@ -18,15 +18,15 @@ from rltriage.watching import WatchedRun
 pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
 
 # Closes what text may stand in: an attribute of either quote, an element, a title, a style, a comment.
-BAD = """x'"></title></style>--><img src=x onerror="document.documentElement.dataset.hacked='1'"><script>hacked=1</script>{{7*7}}"""
+BAD = """x'"></title></style>--><img src=x onerror="document.body.dataset.hacked='1'"><script>hacked=1</script>{{7*7}}"""
 IN_A_FILE_NAME = BAD.replace("/", "")
 
 PACK = """version: 1
 pack: hostile
 extends: triage
 faults:
-  bad_fault: {title: %(bad)s, summary: %(bad)s, signature: %(bad)s, look_alikes: [%(bad)s], fix: %(bad)s, sources: [%(bad)s],
-    action: stop, first_test: bad_test}
+  bad_fault: {title: %(bad)s, summary: %(bad)s, signature: %(bad)s, look_alikes: [%(bad)s], fix: %(bad)s,
+    sources: [%(bad)s], action: stop, first_test: bad_test}
 first_tests:
   bad_test: {title: %(bad)s, tier: rows, how: %(bad)s, command: %(command)s}
 metrics: {hostile: {help: %(bad)s, flags: %(bad)s, unit: %(bad)s}}
@@ -52,7 +52,9 @@ def hostile(tmp_path_factory) -> Board:
     pack_file.write_text(PACK % {"bad": json.dumps(BAD), "command": json.dumps(f"echo {BAD} {{run}}")})
     pack = load_rules(str(pack_file))
     board = Board(pack)
-    rows = [{"step": step, "hostile": 1.0, BAD: step, f"check_{BAD}": 0.0, "kl_ref": 0.0, "grad_norm": 0.1} for step in range(8)]
+    rows = [
+        {"step": step, "hostile": 1.0, BAD: step, f"check_{BAD}": 0.0, "kl_ref": 0.0, "grad_norm": 0.1} for step in range(8)
+    ]
     for name, more in ((f"{IN_A_FILE_NAME[:200]}.jsonl", {}), ("other.jsonl", {"run": BAD})):
         log = Path(folder, name)
         log.write_text("".join(json.dumps({**row, **more}) + "\n" for row in rows))
@@ -68,7 +70,7 @@ def hostile(tmp_path_factory) -> Board:
 def _harmless(page, markup: str) -> None:
     """Nothing ran, and no element came of the text."""
     page.wait_for_timeout(0)
-    assert page.evaluate("document.documentElement.dataset.hacked ?? window.hacked ?? null") is None
+    assert page.evaluate("document.body.dataset.hacked ?? window.hacked ?? null") is None
     assert page.locator("img").count() == 0
     assert page.locator("script:not([src])").count() == 0
     assert "49" not in page.locator("h1").first.inner_text()

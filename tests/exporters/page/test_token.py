@@ -9,8 +9,8 @@ pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
-from rltriage.exporters.http import Web, serve_metrics
 from rltriage.exporters.gauges import Gauges
+from rltriage.exporters.http import Web, serve_metrics
 from rltriage.exporters.page.app import make_app
 from rltriage.exporters.page.guard import COOKIE
 from rltriage.rules.config import parse_config
@@ -112,7 +112,7 @@ def test_the_gauges_take_the_token_too() -> None:
 
 
 def test_the_token_comes_from_the_configuration(monkeypatch, tmp_path) -> None:
-    """As {env: NAME} or {file: PATH}; one that could be guessed is refused, one that stands in the file is never repeated."""
+    """As {env: NAME} or {file: PATH}; one that could be guessed is refused, a plain one never repeated."""
     text = "version: 1\nsources: [{path: runs}]\nweb: {token: %s}\n"
     (tmp_path / "token").write_text(TOKEN + "\n")
     monkeypatch.setenv("PAGE_TOKEN", TOKEN)

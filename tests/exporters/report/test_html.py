@@ -196,7 +196,9 @@ def test_a_first_test_that_has_been_run_says_so(report_of, live_reference) -> No
 
 def test_several_checks_of_one_command_are_told_together() -> None:
     """A test that runs checks 1 to 3 says which of them failed; one that runs all counts them."""
-    checks = [Check(number, f"c{number}", "", passed, None) for number, passed in ((1, True), (2, False), (3, True), (4, None))]
+    checks = [
+        Check(number, f"c{number}", "", passed, None) for number, passed in ((1, True), (2, False), (3, True), (4, None))
+    ]
     three = "rltriage check --only 1 --only 2 --only 3 --probe MODULE:FUNCTION"
     assert words.already_run(three, checks) == "already run: FAIL in check 2 (3 checks)"
     assert words.already_run("rltriage check --probe MODULE:FUNCTION", checks) == "already run: FAIL in check 2 (3 checks)"
@@ -207,7 +209,9 @@ def test_several_checks_of_one_command_are_told_together() -> None:
 
 def test_failed_invariants_stand_before_the_curves(report_of, live_reference) -> None:
     """Where no curve shows the fault, the first picture is the table that does; where all pass it comes later."""
-    name = next(f"check_{check.id}" for check in report_of([dict(live_reference[0], check_x=0.0)]).checks if check.number == 6)
+    name = next(
+        f"check_{check.id}" for check in report_of([dict(live_reference[0], check_x=0.0)]).checks if check.number == 6
+    )
     for value, first in ((0.0, True), (1.0, False)):
         page = report_html([report_of([dict(row, **{name: value}) for row in live_reference], kl_coef=0.1)])
         assert page.count('id="r0-checks"') == 1
