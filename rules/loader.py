@@ -72,10 +72,10 @@ def _load(packs: Sequence[str | Path], catalogue: Catalogue | None) -> tuple[Rul
     for raw in files.raw.values():
         files.problems += check_ids(raw.rule, merged)
         whole = not touched(raw.rule, broken)
-        node = raw.rule if whole else salvaged(raw.rule, broken)
-        rule = build_rule(node, raw.pack, files.problems) if node is not None else None
-        if node is not None and rule is not None:
-            files.problems += check_rule(rule, node, merged)
+        left = raw.rule if whole else salvaged(raw.rule, broken)
+        rule = build_rule(left, raw.pack, files.problems) if left is not None else None
+        if left is not None and rule is not None:
+            files.problems += check_rule(rule, left, merged)
             rules += [rule] if whole else []
     problems = _in_order(files.problems)
     warnings = tuple(problem for problem in problems if problem.level == "warning")
