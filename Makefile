@@ -10,16 +10,25 @@ export OMP_NUM_THREADS ?= 1
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-$(VENV)/ready: pyproject.toml requirements-dev.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --upgrade pip setuptools
-	$(BIN)/python -m pip install -q -r requirements-dev.txt
-	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+# What the demo needs: the package, and torch as it is pinned. `make dev` puts the rest on top.
+$(VENV)/core: pyproject.toml
+	@if [ -f $(VENV)/ready ]; then touch $@; exit 0; fi; \
+	echo "setting up $(VENV) with PyTorch and ten small packages: about 1 GB, two or three minutes, once" && \
+	$(PYTHON) -m venv $(VENV) && \
+	$(BIN)/python -m pip install -q --upgrade pip setuptools && \
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation "$$(grep '^torch==' requirements-dev.txt)" -e '.[trainer]' && \
 	touch $@
 
-dev: $(VENV)/ready  ## set up .venv with everything that demo, check and test need
+$(VENV)/ready: pyproject.toml requirements-dev.txt
+	@$(MAKE) --no-print-directory $(VENV)/core
+	@echo "adding the tools for checks and tests, and the frameworks that the hooks are tested with: about 1 GB more"
+	@$(BIN)/python -m pip install -q -r requirements-dev.txt
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
 
-demo: dev  ## train with a shifted loss mask, watch the gauges, see the alert and its first test; then a healthy run
+dev: $(VENV)/ready  ## set up .venv with everything that check and test need
+
+demo: $(VENV)/core  ## train with a shifted loss mask, watch the gauges, see the alert and its first test; then a healthy run
 	@# A critical alert makes the exit code 1: here it is what we came for.
 	$(BIN)/rltriage train --fault mask_shift --steps 12 --listen 127.0.0.1:0; test $$? -eq 1
 	@echo; echo "the same without the fault stays silent:"; echo
@@ -91,4 +100,5 @@ test: dev check servers schemas  ## set-up, check, then the tests
 	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
 	@sh tests/exporters/grafana/fetch_schema.sh || echo "the dashboards' types are not checked (with CI=1 and npm they fail)" >&2
 	@sh tests/trainer/hooks/fetch_frameworks.sh || echo "the tests with verl's and OpenRLHF's own loggers are skipped"
+	@sh tests/rules/fetch_yaml_language_server.sh || echo "yaml-language-server could not be fetched: the editor tests are skipped"
 	$(BIN)/python -m pytest -n 2 tests

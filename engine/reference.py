@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from rltriage.engine.rows import Fact, Row
-from rltriage.engine.rundir import write_atomically
+from rltriage.engine.rundir import read_regular, write_atomically
 from rltriage.rules.conditions.band import Band
 from rltriage.rules.conditions.base import Condition
 from rltriage.rules.conditions.logic import Any as Any_
@@ -247,7 +247,7 @@ def write_reference(path: str | os.PathLike[str], reference: Reference) -> None:
 def read_reference(path: str | os.PathLike[str]) -> Reference:
     """A stored reference. Raises RltriageError that says what is wrong with the file."""
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(read_regular(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise RltriageError(f"{path}: cannot read the reference: {reason}") from None

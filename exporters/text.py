@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _LABEL = 11
+_SEVERITY = 8
 _SHOWN_VALUES = 6
 _WORTH_NAMING = 0.01
 _TOGETHER = re.compile(r"\(fault \d+\)|[\d<>]+ \d* ?%")  # never broken across lines
 _COLOURS = {"critical": "bold white on red", "warning": "bold black on yellow", "info": "bold black on cyan"}
+_LINE_COLOURS = {"critical": "bold red", "warning": "bold yellow", "info": "cyan"}
 _CLOSED_COLOUR = "bold black on green"
 _STYLES = {"label": "dim", "plain": "", "strong": "bold", "command": "bold cyan", "note": "italic"}
 Style = Literal["plain", "strong", "command", "note"]
@@ -65,9 +67,22 @@ def incident_rich(incident: Incident, catalogue: Catalogue, width: int = 80) -> 
 
 
 def alert_line(alert: Alert, width: int = 80) -> str:
-    """An alert in one line, for a list: severity, rule, and as much of what is seen as fits."""
+    """An alert in one line, for a list: severity in a column, rule, and as much of what is seen as fits."""
     state = "" if alert.state == "firing" else f"{alert.state}: "
-    return textwrap.shorten(f"{alert.severity:<8} {alert.rule}: {state}{alert.summary}", width, placeholder=" ...")
+    seen = textwrap.shorten(f"{alert.rule}: {state}{alert.summary}", width - _SEVERITY - 1, placeholder=" ...")
+    return f"{alert.severity:<{_SEVERITY}} {seen}"
+
+
+def alert_line_rich(alert: Alert, width: int = 80) -> Text:
+    """The same words for a rich console; an alert that fires has its severity in colour."""
+    from rich.text import Text
+
+    found = Text(alert_line(alert, width))
+    if alert.state == "firing":
+        found.stylize(_LINE_COLOURS[alert.severity], 0, len(alert.severity))
+    elif alert.state in CLOSED:
+        found.stylize("dim")
+    return found
 
 
 def suspect_text(suspect: Suspect) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+from rltriage.arguments import unknown_facts
 from rltriage.engine.feed import Feed, run_ids
 from rltriage.engine.report import Alert, StepReport
 from rltriage.engine.rows import Run
@@ -55,6 +56,10 @@ class RunNames:
             except (OSError, ValueError, AttributeError) as error:
                 log.warning("%s cannot be read, runs are named anew: %s", file, error)
 
+    def knows(self, path: str) -> bool:
+        """Whether the path was followed before, also before a restart."""
+        return path in self._names
+
     def name(self, paths: Iterable[str]) -> dict[str, str]:
         """The run id of each path: the one that it had, else its stem, with the parent folder where that is taken."""
         paths = list(paths)
@@ -74,7 +79,11 @@ class RunNames:
 
 @dataclass(slots=True)
 class Follower:
-    """One log: its feed, the ids of its runs, when it is asked next and when it last had rows (monotonic seconds)."""
+    """One log: its feed, the ids of its runs, when it is asked next and when it last had rows (monotonic seconds).
+
+    `untouched` is when it was last written (unix seconds) if that was before anybody followed it, None once it is alive: a
+    log that was finished yesterday is read, but that no row comes is no fault of its run.
+    """
 
     where: str
     feed: Feed
@@ -82,6 +91,8 @@ class Follower:
     heard: float
     caught_up: bool = False
     all_known: bool = False
+    untouched: float | None = None
+    declared: frozenset[str] = frozenset()
     runs: set[str] = field(default_factory=set)
 
 
@@ -116,7 +127,7 @@ class Fleet:
         self._open_alerts = open_alerts
         self._followers: dict[str, Follower] = {}
         self._owners = owners
-        self._said: set[str] = set()
+        self._said: set[tuple[str, str]] = set()
         self._forgotten: dict[str, float] = {}
 
     @property
@@ -138,12 +149,22 @@ class Fleet:
             if source.kind != "path":
                 opened += f"{source.kind} {number}" not in self._followers and self._follow_address(number, source, now)
                 continue
-            for path in expand(str(source.where)):
-                if path not in self._followers and self._is_recent(path, wall):
+            found = expand(str(source.where))
+            if not found:
+                self._say(str(source.where), "nothing there yet; waiting for it, in case it is still to come")
+            for path in found:
+                if path in self._followers:
+                    continue
+                if self._is_recent(path, wall):
                     fresh.setdefault(path, source)
+                elif found == [str(source.where)] and path not in self._forgotten:
+                    self._say(path, "its run is over, it was last written long ago; `rltriage replay` reads it")
+        known = {path for path in fresh if self._names.knows(path)}
         names = self._names.name(fresh)
         for path, source in fresh.items():
             opened += self._follow(path, path, names[path], source, now)
+            if path in self._followers and path not in known:
+                self._followers[path].untouched = _written(path)
         return opened
 
     def poll(self, now: float, stopping: Callable[[], bool] = lambda: False) -> int:
@@ -161,8 +182,11 @@ class Fleet:
         for follower in self._followers.values():
             if not follower.caught_up:
                 continue
+            if follower.untouched is not None and _written(follower.where) != follower.untouched:
+                follower.untouched = None
             for watched in self._watched(follower):
-                self._after(watched, watched.tick(wall))
+                if follower.untouched is None:
+                    self._after(watched, watched.tick(wall))
                 if not follower.all_known:
                     self._open_alerts(watched.run, watched.monitor.open_alerts, True)
             follower.all_known = True
@@ -213,12 +237,12 @@ class Fleet:
             self.errors += 1
             self._say(where, "it does not answer as it should" if source.kind != "path" else str(error))
             return False
-        self._followers[where] = Follower(where, feed, due=now, heard=now)
+        self._followers[where] = Follower(where, feed, due=now, heard=now, declared=frozenset(source.config))
         return True
 
     def _say(self, where: str, what: str) -> None:
-        if where not in self._said:
-            self._said.add(where)
+        if (where, what) not in self._said:
+            self._said.add((where, what))
             log.warning("%s: %s (said once)", where, what)
 
     def _poll(self, follower: Follower, now: float) -> None:
@@ -250,8 +274,16 @@ class Fleet:
         watched = self.runs.get(run.id)
         if watched is None:
             watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks)
+            self._say_unknown(follower, run)
             follower.runs.add(run.id)
         return watched
+
+    def _say_unknown(self, follower: Follower, run: Run) -> None:
+        """A config fact that was declared for a log and that nobody knows is kept, but it may be a slip."""
+        intake = next((one for one in follower.feed.intakes.values() if one.run.id == run.id), None)
+        unknown = [key for key in intake.unknown_config if key in follower.declared] if intake is not None else []
+        for sentence in unknown_facts(unknown, self.pack):
+            self._say(run.id, sentence)
 
     def _watched(self, follower: Follower) -> Iterator[WatchedRun]:
         return (self.runs[run] for run in sorted(follower.runs))

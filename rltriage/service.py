@@ -41,6 +41,7 @@ OVERDUE_SECONDS = 15.0
 DISCOVER_SECONDS = 10.0
 PRUNE_SECONDS = 600.0
 STOP_SECONDS = 20.0
+SHORTEST_TOKEN = 16
 """How long a stop waits for work in progress: longer than a receiver's time limits, shorter than an orchestrator waits."""
 MAX_RUNS = 20_000
 
@@ -201,7 +202,8 @@ class Service:
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, lambda *_: self._again(self.reload_rules))
         self.start()
-        log.info("watching %d sources, metrics at %s/metrics", len(self.config.sources), self.url)
+        count = len(self.config.sources)
+        log.info("watching %d source%s, metrics at %s/metrics", count, "" if count == 1 else "s", self.url)
         try:
             stop.wait()
         finally:
@@ -379,4 +381,10 @@ def _guarded(job: Callable[..., object], *arguments: object) -> None:
 def web_of(config: Config) -> Web:
     """The endpoint's protection with its secrets read. Raises DeliveryError for one that is missing."""
     web = config.web
-    return Web(web.cert_file, web.key_file, {user: password() for user, password in web.users.items()} or None)
+    token = web.token() if web.token is not None else ""
+    if 0 < len(token) < SHORTEST_TOKEN:
+        raise DeliveryError(
+            f"`web.token` has {len(token)} characters and could be guessed: take at least {SHORTEST_TOKEN}, as "
+            "python -c 'import secrets; print(secrets.token_urlsafe())' prints them"
+        )
+    return Web(web.cert_file, web.key_file, {user: password() for user, password in web.users.items()} or None, token)

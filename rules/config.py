@@ -99,6 +99,7 @@ class WebConfig:
     cert_file: str = ""
     key_file: str = ""
     users: Mapping[str, Secret] = field(default_factory=dict)
+    token: Secret | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,7 @@ def _build(root: Node, folder: Path) -> Config:
             _absolute(tls["cert_file"], folder) if tls else "",
             _absolute(tls["key_file"], folder) if tls else "",
             {user: _secret(item, folder) for user, item in web.get("basic_auth", {}).items()},
+            _secret(web["token"], folder) if "token" in web else None,
         ),
         receivers=tuple(_receiver_config(item, folder) for item in data.get("receivers", ())),
         state_dir=Path(_absolute(data.get("state_dir", str(default.state_dir)), folder)),

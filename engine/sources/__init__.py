@@ -71,8 +71,8 @@ def _open(path: str) -> Source:
     lines = [line for line in text.split("\n")[:50] if line.strip()]
     inside = [unwrapped(line) for line in (lines if whole or len(lines) < 2 else lines[:-1])]
     if inside and None not in inside:
-        return _structured(path, "\n".join(filter(None, inside)), False, DockerLines) or _console(path, DockerLines)
-    return _structured(path, text, whole) or _console(path)
+        return _structured(path, "\n".join(filter(None, inside)), False, DockerLines) or _console(path, text, DockerLines)
+    return _structured(path, text, whole) or _console(path, text)
 
 
 def _database(path: str) -> Source:
@@ -150,14 +150,23 @@ def _holds_rows(path: str) -> bool:
         return False
 
 
-def _console(path: str, wrap: Wrap = _as_it_is) -> Source:
+def _console(path: str, text: str, wrap: Wrap = _as_it_is) -> Source:
     """A console log, if some line of it is a row."""
     first = _console_source(path, wrap)
     found = next(first.records(), None)
     first.close()
     if found is None:
-        raise SourceError(f"{path}: nothing in it is a metric row ({first.stats.bad} lines refused)")
+        raise SourceError(f"{path}: nothing in it is a metric row; {_looks(text)}")
     return _console_source(path, wrap)
+
+
+def _looks(text: str) -> str:
+    """What a text that holds no row looks like, with what to do about it where that is known."""
+    first = text.split("\n", 1)[0].strip() or text.strip().split("\n", 1)[0]
+    if first[:1] in ("{", "["):
+        return "it begins as JSON and breaks off: copy it anew, or wait until it is written"
+    shown = first if len(first) <= 60 else first[:57] + "..."
+    return f"it begins with {shown!r}; rows are JSON Lines, CSV, TensorBoard events or what a framework prints"
 
 
 def _console_source(path: str, wrap: Wrap) -> LineSource:

@@ -192,4 +192,6 @@ class Tail:
             self._refuse()
 
     def _refuse(self) -> None:
-        self._stats.refuse(self._number, f"line longer than {MAX_LINE} bytes")
+        self._stats.refuse(
+            self._number, f"longer than {MAX_LINE >> 20} MiB: log numbers, and keep texts and lists elsewhere"
+        )

@@ -153,7 +153,8 @@ def _symptoms(
         caption = " ".join(dict.fromkeys(f"{alert.summary.rstrip('.')}." for alert in alerts[:3]))
         units = {catalogue.metrics[name].unit if name in catalogue.metrics else name for name in names}
         title = " and ".join(names) if len(names) > 1 or info is None else f"{names[0]}: {_lower(info.help)}"
-        charts.append(Chart(title, caption, tuple(lines[name] for name in names), tuple(marks), len(units) == 1))
+        together = len(units) == 1 or any(shared and {*names} <= {*pair} for _, _, pair, shared in PAIRS)
+        charts.append(Chart(title, caption, tuple(lines[name] for name in names), tuple(marks), together))
     return tuple(charts)
 
 

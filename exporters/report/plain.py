@@ -16,6 +16,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&!])")
 def report_json(report: RunReport) -> dict[str, Any]:
     """One run's report as plain data; alerts and incident as `--json` has them, curves as [step, low, high, mean]."""
     title, how, command = words.test_lines(report)
+    ran = words.already_run(command, report.checks)
     return {
         "type": "report",
         "format": FORMAT,
@@ -24,7 +25,7 @@ def report_json(report: RunReport) -> dict[str, Any]:
         "severity": report.severity,
         "headline": words.headline(report),
         "advice": words.advice(report),
-        "first_test": {"title": title, "how": how, "command": command} if title else None,
+        "first_test": {"title": title, "how": how, "command": command, "already_run": ran} if title else None,
         "rows": report.rows,
         "first_step": report.first_step,
         "last_step": report.last_step,
@@ -90,9 +91,11 @@ def _markdown(report: RunReport) -> Iterable[str]:
     if words.rivals(report):
         yield f"\n{_md(words.rivals(report).strip())}"
     if title:
-        yield f"\n**Run this first: {_md(title)}**\n"
+        yield f"\n**{words.urge(report)}: {_md(title)}**\n"
         if command:
             yield f"    {command}\n"
+        if ran := words.already_run(command, report.checks):
+            yield f"{_md(ran)}\n"
         yield _md(how)
     if report.standing:
         yield "\n## Alerts that stand\n"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
+from rltriage.engine.report import Alert
 from rltriage.exporters.jsonlines import test_command
-from rltriage.exporters.report.model import Outlook, RunReport, first_test
+from rltriage.exporters.report.model import Check, Outlook, RunReport, first_test
 from rltriage.exporters.text import percent
 
 ACTIONS = {
@@ -34,9 +38,30 @@ def headline(report: Outlook) -> str:
         what = "one alert" if len(was) == 1 else f"{len(was)} alerts"
         return f"Nothing is wrong now: {what} in {rows} resolved."
     if report.standing:
-        notes = len(report.standing)
-        return f"No fault is suspected in {rows}; {'one note is' if notes == 1 else f'{notes} notes are'} worth a look."
+        return f"{_note(report.standing[0])}; {_notes(len(report.standing))} in {rows}."
     return f"Nothing is wrong that these metrics can show, in {rows}."
+
+
+def short(report: Outlook) -> str:
+    """The title of a page about the run: what is suspected, in two or three words."""
+    if report.fault:
+        return report.fault
+    note = next((alert for alert in report.standing if alert.suspects), None)
+    return f"perhaps {note.suspects[0].fault}" if note is not None else "no fault suspected"
+
+
+def _note(alert: Alert) -> str:
+    """What an alert that is only a note points at, and why; never the words of a suspicion that stands."""
+    summary = alert.summary.rstrip(".")
+    if not alert.suspects:
+        return f"{alert.rule}: {summary}"
+    top = alert.suspects[0]
+    number = f" (fault {top.number})" if top.number is not None else ""
+    return f"Perhaps {top.fault}{number}: {summary}"
+
+
+def _notes(count: int) -> str:
+    return "a note and no alarm" if count == 1 else f"{count} notes and no alarm"
 
 
 def _resolved_at(report: Outlook) -> int:
@@ -65,6 +90,27 @@ def test_lines(report: RunReport) -> tuple[str, str, str]:
     if test is None:
         return "", "", ""
     return test.title, test.how, test_command(test.command, report.id) if test.command else ""
+
+
+def urge(report: Outlook) -> str:
+    """The words before the first test: as urgent as what stands."""
+    serious = any(alert.severity != "info" for alert in report.standing)
+    return "Run this first" if serious else "To be sure, run"
+
+
+def already_run(command: str, checks: Sequence[Check]) -> str:
+    """What this run has already logged of the invariants that a test's command runs; empty where it logged none of them."""
+    if not command.startswith("rltriage check"):
+        return ""
+    only = {int(number) for number in re.findall(r"--only (\d+)", command)}
+    logged = [check for check in checks if check.passed is not None and (not only or check.number in only)]
+    failed = [str(check.number) for check in logged if not check.passed]
+    if not logged:
+        return ""
+    if len(logged) == 1:
+        return f"already run: {'FAIL' if failed else 'PASS'}"
+    what = f"FAIL in check{'s' if len(failed) > 1 else ''} {', '.join(failed)}" if failed else "PASS"
+    return f"already run: {what} ({len(logged)} checks)"
 
 
 def number(value: float) -> str:

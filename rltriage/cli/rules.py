@@ -83,7 +83,8 @@ def explain(rule_id: str, packs: tuple[str, ...]) -> None:
     pack = load_rules(*(packs or ("triage",)))
     rule = next((rule for rule in pack.rules if rule.id == rule_id), None)
     if rule is None:
-        raise click.UsageError(f"no rule '{rule_id}'.{_did_you_mean(rule_id, [rule.id for rule in pack.rules])}")
+        own = "" if packs else " A rule of your own needs `--rules FILE`."
+        raise click.UsageError(f"no rule '{rule_id}'.{_did_you_mean(rule_id, [rule.id for rule in pack.rules])}{own}")
     click.echo(describe_rule(rule, pack.catalogue, firing_example(rule.id, pack)), nl=False)
 
 

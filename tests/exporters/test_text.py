@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rltriage.exporters.text import alert_rich, alert_text, incident_rich, incident_text, percent
+from rltriage.exporters.text import (
+    alert_line,
+    alert_line_rich,
+    alert_rich,
+    alert_text,
+    incident_rich,
+    incident_text,
+    percent,
+)
 
 FIRING = """\
  CRITICAL  demo, step 7: mask_shift (fault 1), 93 %
@@ -104,3 +112,12 @@ def test_the_console_shows_the_same_words_and_colour_on_a_terminal_only(alert, i
 def test_confidence_never_rounds_to_certainty(share, text):
     """Only 1 is 100 % and only 0 is 0 %."""
     assert percent(share) == text
+
+
+def test_lines_of_a_list_stand_under_each_other(alert):
+    """The rule begins in one column whatever the severity, no line is too long, and colour adds no word."""
+    many = [replace(alert, severity=severity, summary="a long story " * 20) for severity in ("info", "warning", "critical")]
+    lines = [alert_line(one) for one in many]
+    assert {line.index(alert.rule) for line in lines} == {9}
+    assert all(len(line) <= 80 for line in lines)
+    assert [alert_line_rich(one).plain for one in many] == lines
