@@ -1,7 +1,7 @@
 """Every check of `rltriage check`: the eleven of `invariants.py`, and four more for faults that they miss.
 
 12, 14 and 15 need a method that a `TrainerProbe` may leave out (`Reorders`, `Resamples`, `Rescores`); without it the check
-is n/a. Rows of a run hold the results of 1 to 11 only. Nothing here imports torch at module level.
+is n/a. Nothing here imports torch at module level.
 """
 
 from __future__ import annotations

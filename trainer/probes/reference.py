@@ -1,18 +1,24 @@
-"""The reference trainer's probe with the optional methods of checks 12, 14 and 15."""
+"""The reference trainer's probe with every optional method, and a run whose first row carries what the checks found."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from rltriage.engine.rows import Row
+from rltriage.trainer.checks import run_all_checks
 from rltriage.trainer.config import TrainConfig
 from rltriage.trainer.faults import faulty_config
-from rltriage.trainer.invariants import ProbeBatch
+from rltriage.trainer.invariants import ProbeBatch, as_metrics
 from rltriage.trainer.loop import train
+from rltriage.trainer.parallel import Job
 from rltriage.trainer.policy import Policy, load_base
 from rltriage.trainer.probe import CHECKED, PROBE_SEED, ReferenceProbe, _probe_batch
+from rltriage.trainer.recorder import FlightRecorder
 
 
 class FullReferenceProbe(ReferenceProbe):
@@ -38,3 +44,30 @@ def full_reference_probe(
 ) -> FullReferenceProbe:
     """As `probe.reference_probe`. Raises RltriageError for an unknown fault."""
     return FullReferenceProbe(policy or load_base(), faulty_config(config, fault), fault, seed)
+
+
+def train_checked(
+    job: Job,
+    emit: Callable[[Row], object],
+    clock: Callable[[], float] | None = None,
+    recorder: FlightRecorder | None = None,
+) -> None:
+    """The run of a job, as `loop.train`; with `job.checks` row 0 holds the results of all checks, not of 1 to 11 alone.
+
+    Raises RltriageError for an unknown fault.
+    """
+    first = as_metrics(run_all_checks(full_reference_probe(job.fault, job.config))) if job.checks else {}
+
+    def emit_checked(row: Row) -> object:
+        return emit(row if row.step else replace(row, metrics={**row.metrics, **first}))
+
+    train(
+        job.config,
+        fault=job.fault,
+        emit=emit_checked,
+        steps=job.steps,
+        seed=job.seed,
+        clock=clock,
+        checks=False,
+        recorder=recorder,
+    )

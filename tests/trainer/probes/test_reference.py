@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from rltriage.engine.rows import Row
 from rltriage.rules.errors import RltriageError
 from rltriage.trainer import TrainConfig, reference_probe
 from rltriage.trainer.checks import ALL_CHECKS, run_all_checks
+from rltriage.trainer.loop import train
 from rltriage.trainer.losses import token_logps
+from rltriage.trainer.parallel import Job
 from rltriage.trainer.policy import load_base
-from rltriage.trainer.probes.reference import FullReferenceProbe, full_reference_probe
+from rltriage.trainer.probes.reference import FullReferenceProbe, full_reference_probe, train_checked
 
 SEES = {
     None: set(),
@@ -106,6 +109,19 @@ def test_unknown_precisions_and_checks_are_refused_with_what_exists() -> None:
         gap(name="fp8")
     with pytest.raises(RltriageError, match="no check is called '16': write one of 1 mask_is_policy_tokens"):
         run_all_checks(reference_probe(), only=[16])
+
+
+def test_a_runs_first_row_holds_what_every_check_found() -> None:
+    """1 to 15, so that rules see them; what does not apply is absent, and the rest of the row is the plain run's."""
+    rows: list[Row] = []
+    train_checked(Job("dropout_active", steps=2), rows.append)
+    found = {name: value for name, value in rows[0].metrics.items() if name.startswith("check_")}
+    assert {check.id for check in ALL_CHECKS if f"check_{check.id}" in found} == {
+        check.id for check in ALL_CHECKS if check.number != 9
+    }
+    assert found["check_old_logp_independent_of_rows"] == 0 and found["check_rewards_belong_to_rows"] == 1
+    plain = train(fault="dropout_active", steps=2, checks=False)
+    assert [{**row.metrics, **(found if row.step == 0 else {})} for row in plain] == [row.metrics for row in rows]
 
 
 def test_checks_are_numbered_in_order() -> None:
