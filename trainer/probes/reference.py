@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -34,9 +35,23 @@ class FullReferenceProbe(ReferenceProbe):
 
     def gap_after_update(self) -> float:
         """`logp_gap_max` of the second row of a real run: sampled after one update by whatever weights the sampler has."""
+        return self._short_run[1].metrics["logp_gap_max"]
+
+    def cut_short(self, batch: ProbeBatch) -> int:
+        """Episodes that were stopped with turns left."""
+        budget = self._config.max_turns
+        return sum(not episode.submitted and episode.turns < budget for episode in batch.data.episodes)
+
+    def learning_rates(self) -> tuple[list[float], list[float]]:
+        """Of two steps; this trainer knows no schedule, so it is to stay at `lr`."""
+        used = [row.metrics["lr"] for row in self._short_run]
+        return used, [self._config.lr] * len(used)
+
+    @cached_property
+    def _short_run(self) -> list[Row]:
+        """Two steps on a copy of the policy."""
         policy = copy.deepcopy(self._policy)
-        rows = train(self._config, fault=self._fault, steps=2, policy=policy, checks=False, eval_tasks=())
-        return rows[1].metrics["logp_gap_max"]
+        return train(self._config, fault=self._fault, steps=2, policy=policy, checks=False, eval_tasks=())
 
 
 def full_reference_probe(

@@ -27,6 +27,7 @@ from rltriage.trainer.invariants import (
 )
 
 SEED = 1
+STOPS = {"stop", "stop_strings", "stop_token_ids", "stopping_criteria", "max_time"}
 KL_FREE = 1e-4  # nats: a reference closer than this to the policy gives its KL term no gradient worth a name
 # Losses or terms that are means over one micro-batch by definition: their accumulated gradient is another one on purpose.
 PER_MICROBATCH = "is a mean over one micro-batch by definition, so accumulation changes the gradient on purpose"
@@ -119,6 +120,14 @@ class GRPOProbe:
                 for i, row in enumerate(data.inputs)
             ]
         return self._total(torch.cat(parts), batch.prompts)
+
+    def cut_short(self, batch: ProbeBatch) -> int:
+        """Completions that stop without an end token before `max_completion_length`."""
+        t, limit = self._trainer, self._trainer.max_completion_length
+        if limit is None or t.tools or t.rollout_func is not None or (t.args.generation_kwargs or {}).keys() & STOPS:
+            raise NotApplicableError("tools, a rollout function or stop strings end completions as they like")
+        ends = {*t.eos_token_ids, t._tokenizer.pad_token_id}
+        return sum(len(row) < limit and row[-1] not in ends for row in batch.data.generated[1])
 
     def backward(self, batch: ProbeBatch, prepared: ProbePrepared, *, accumulate: bool) -> ProbeGradient:
         t = self._trainer

@@ -133,6 +133,14 @@ class WholeGroupsMoved(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         return super()._generate_and_score_completions(inputs[size:] + inputs[:size])
 
 
+class EndsEarly(GRPOTrainer):  # type: ignore[misc, unused-ignore]
+    """Completions are cut at half their budget, or lose the token that ended them."""
+
+    def _generate_single_turn(self, *arguments: Any, **named: Any) -> Any:
+        completions, record = super()._generate_single_turn(*arguments, **named)
+        return [row[: self.max_completion_length // 2] for row in completions], record
+
+
 class Engine(GRPOTrainer):  # type: ignore[misc, unused-ignore]
     """Generation by an engine with weights of its own, which it records by; here it takes new ones when TRL says so."""
 
@@ -183,7 +191,7 @@ def test_a_healthy_trainer_passes_every_check(grpo: Any) -> None:
     """With a reference, two updates a batch and two micro-batches; only what the probe cannot offer is n/a."""
     trainer = grpo(beta=0.04, num_iterations=2)
     assert failed(trainer, rescore=True) == set()
-    assert set(reasons(trainer, rescore=True)) == {14}
+    assert set(reasons(trainer, rescore=True)) == {14, 17}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +213,7 @@ def test_no_configuration_raises_a_false_alarm(grpo: Any, fields: Any, absent: s
     trainer = grpo(**fields)
     assert failed(trainer) == set()
     found = reasons(trainer)
-    assert set(found) == absent | {14, 15} and all(found.values())
+    assert set(found) == absent | {14, 15, 17} and all(found.values())
 
 
 @pytest.mark.parametrize(
@@ -223,6 +231,7 @@ def test_no_configuration_raises_a_false_alarm(grpo: Any, fields: Any, absent: s
         (InterleavedEarlier, {11}),
         (SampledSingly, {11}),
         (WholeGroupsMoved, set()),
+        (EndsEarly, {16}),
         (Engine, set()),
         (StaleEngine, {14}),
         (Dropout, {2, 3, 5, 6, 12, 13}),
