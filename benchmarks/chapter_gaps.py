@@ -10,9 +10,11 @@ Writes docs/chapter-gaps.json, from which `make chapter` and `make chapter-page`
 from __future__ import annotations
 
 import argparse
+import copy
+import functools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ import torch
 from rltriage.engine.rundir import write_atomically
 from rltriage.recorded import machine
 from rltriage.trainer import TrainConfig, faulty_config, train
-from rltriage.trainer.chapter import parse_seeds, sources_hash
+from rltriage.trainer.chapter import ends, parse_seeds, sources_hash
 from rltriage.trainer.gym import make_tasks
 from rltriage.trainer.policy import Policy, load_base
 from rltriage.trainer.sampling import sample_batch
@@ -40,12 +42,13 @@ def cases(seeds: Sequence[int], more: Sequence[int]) -> Iterator[Case]:
     for fault in STEPS:
         yield "shipped", fault, TrainConfig(), more if fault != "temperature_mismatch" else seeds
     for lr in (3e-3, 5e-3):
-        yield "shipped", "lr_too_high", TrainConfig(lr=lr), seeds
-    for base in ("chapter's entropy", "warm start 2", "warm start 3"):
-        for fault in STEPS:
+        yield "shipped", "lr_too_high", TrainConfig(lr=lr), seeds[:3]
+    for base in ("chapter's entropy", "warm start 2"):
+        for fault in ("sign_flip", "lr_too_high"):
             yield base, fault, TrainConfig(), seeds[:3]
 
 
+@functools.cache
 def base_policy(name: str) -> Policy:
     """The policy that a case starts from."""
     if name.startswith("warm start"):
@@ -72,6 +75,13 @@ def entropy_of(policy: Policy) -> float:
     return float((-(logs.exp() * logs).sum(-1) * batch.mask).sum() / batch.mask.sum())
 
 
+def summary(rows: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Means over the first and the last four steps, to four digits, and the last held-out pass rate."""
+    parts = {key: ends(rows, key) for key in KEPT}
+    first, last = ({key: float(f"{pair[i]:.4g}") for key, pair in parts.items()} for i in (0, 1))
+    return {"first": first, "last": last, "held_out": rows[-1]["eval_pass"]}
+
+
 def main() -> None:
     """Run what is missing in the cache, write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -84,29 +94,28 @@ def main() -> None:
     sources = sources_hash()
     folder = options.cache / sources
     folder.mkdir(parents=True, exist_ok=True)
-    made: dict[str, Policy] = {}
     found: list[dict[str, Any]] = []
     for base, fault, config, seeds in cases(options.seeds, options.more):
         lr = faulty_config(config, fault).lr
         for seed in seeds:
             file = folder / f"{base}-{fault}-{lr}-{seed}.json".replace(" ", "_").replace("'", "")
             if not file.exists():
-                policy = Policy()
-                policy.load_state_dict(
-                    made.setdefault(base, base_policy(base) if base not in made else made[base]).state_dict()
-                )
-                rows = train(config, fault=fault, steps=STEPS[fault], seed=seed, policy=policy, checks=False)
-                kept = [{key: r.metrics[key] for key in (*KEPT, "eval_pass") if key in r.metrics} for r in rows]
-                write_atomically(file, json.dumps(kept))
+                policy = copy.deepcopy(base_policy(base))
+                rows = [
+                    r.metrics
+                    for r in train(config, fault=fault, steps=STEPS[fault], seed=seed, policy=policy, checks=False)
+                ]
+                write_atomically(file, json.dumps([dict(row.metrics) for row in rows]))
                 print(file.name, file=sys.stderr, flush=True)
-            found.append({"base": base, "fault": fault, "lr": lr, "seed": seed, "rows": json.loads(file.read_text())})
+            found.append({"base": base, "fault": fault, "lr": lr, "seed": seed, **summary(json.loads(file.read_text()))})
     about = {
         "sources": sources,
         "made": f"{datetime.now(UTC):%Y-%m-%d}",
         "machine": machine(),
         "command": "python benchmarks/chapter_gaps.py",
     }
-    write_atomically(options.out, json.dumps({**about, "runs": found}, indent=None))
+    runs = ",\n  ".join(json.dumps(run) for run in found)
+    write_atomically(options.out, json.dumps(about, indent=1)[:-2] + f',\n "runs": [\n  {runs}\n ]\n}}\n')
     print(f"wrote {options.out}")
 
 
