@@ -8,6 +8,7 @@ import torch
 from rltriage.rules.errors import RltriageError
 from rltriage.trainer import CHECKS, FAULTS, as_metrics, reference_probe, run_checks
 from rltriage.trainer.policy import load_base
+from rltriage.trainer.probe import CHECKED
 
 FAILING = {
     None: set(),
@@ -44,8 +45,9 @@ def test_the_matrix_has_a_row_for_every_code_fault_of_the_chapter():
 
 def test_configuration_faults_pass_every_check():
     """Learning rate, reward and loss mode are correct code with a wrong setting (chapter 18.6)."""
+    small = dataclasses.replace(CHECKED, tasks_per_step=4)
     for fault in ("lr_too_high", "reward_hacking", "length_bias"):
-        assert all(r.passed for r in run_checks(reference_probe(fault)))
+        assert all(r.passed for r in run_checks(reference_probe(fault, small)))
 
 
 def test_healthy_values_have_the_chapters_margins(healthy):

@@ -63,6 +63,7 @@ class GRPOProbe:
             raise RltriageError("GRPOProbe checks one process: run `rltriage check` without a launcher")
         self._trainer, self._seed, self._rescore = trainer, seed, rescore
         self._batch: ProbeBatch | None = None
+        self._made: dict[int, tuple[Sampled, dict[str, Any]]] = {}  # by identity of the batch, which is kept with it
 
     def settings(self) -> ProbeSettings:
         t = self._trainer
@@ -87,13 +88,15 @@ class GRPOProbe:
 
     def prepare(self, batch: ProbeBatch) -> ProbePrepared:
         with self._replaying(batch.data):
-            made = self._prepared(batch.data)
+            made = self._prepared_once(batch.data)
             old = made.get("old_per_token_logps")
             return ProbePrepared(_loss_mask(made), self._logp(made) if old is None else old, made["advantages"])
 
     def logp(self, batch: ProbeBatch) -> Tensor:
         with self._replaying(batch.data):
-            return self._logp(self._prepared(batch.data))
+            made = self._prepared_once(batch.data)
+            torch.manual_seed(self._seed + 1)  # dropout that is on by mistake must not repeat the noise of old_logp
+            return self._logp(made)
 
     def pad(self, batch: ProbeBatch, columns: int) -> ProbeBatch:
         """Prompts padded on the left and completions on the right, by `columns` or more, by the trainer's own code."""
@@ -221,7 +224,7 @@ class GRPOProbe:
         tools = data.generated[2] or [[1] * len(row) for row in completions]
         end = {*t.eos_token_ids, t._tokenizer.pad_token_id}
         with self._replaying(data):
-            shape = self._prepared(data)["completion_ids"].shape
+            shape = self._prepared_once(data)["completion_ids"].shape
         device = t.accelerator.device
         owned, logp = torch.zeros(shape, dtype=torch.bool, device=device), torch.zeros(shape, device=device)
         for row, ids in enumerate(completions):
@@ -256,6 +259,12 @@ class GRPOProbe:
             summed = (part * t.reward_weights.to(part.device)).nansum(1)
             total[rows] = torch.where(missing, summed[~missing].mean(), summed)
         return total
+
+    def _prepared_once(self, data: Sampled) -> dict[str, Any]:
+        """What the trainer makes of a batch, made once: it costs forward passes of policy and reference."""
+        if id(data) not in self._made:
+            self._made[id(data)] = data, self._prepared(data)
+        return self._made[id(data)][1]
 
     def _prepared(self, data: Sampled) -> dict[str, Any]:
         made: dict[str, Any] = self._trainer._generate_and_score_completions(data.inputs)
