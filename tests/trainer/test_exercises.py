@@ -25,8 +25,8 @@ def rows():
 
 
 def cells(start):
-    """The cells of the table row of the page that begins so."""
-    (line,) = re.findall(rf"^\| {re.escape(start)} \|.*$", PAGE, re.MULTILINE)
+    """The cells of the last table row of the page that begins so."""
+    line = re.findall(rf"^\| {re.escape(start)} \|.*$", PAGE, re.MULTILINE)[-1]
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
