@@ -93,12 +93,12 @@ def test_a_replayed_step_gives_the_same_bits(healthy):
 @pytest.mark.parametrize("fault", ["mask_shift", "dropout_active", "accum_norm"])
 def test_a_step_of_a_faulty_trainer_replays_with_its_fault(tmp_path, fault):
     """The fault's own arithmetic, its dropout masks included, is repeated bit by bit."""
-    check_replay(tmp_path, record(tmp_path, fault))
+    check_replay(tmp_path, record(tmp_path, fault, tasks_per_step=4))
 
 
 def test_the_reference_of_a_kl_term_is_recorded_too(tmp_path):
     """A replay without the frozen reference would give another KL."""
-    record(tmp_path, kl_coef=0.1)
+    record(tmp_path, kl_coef=0.1, tasks_per_step=4)
     assert replay_step(tmp_path, 1).exact
 
 
@@ -116,7 +116,7 @@ def test_a_replay_says_which_number_moved(recording):
 
 def test_a_replay_shows_the_episodes_that_dominate(tmp_path):
     """The NaN episode comes first, with its text."""
-    record(tmp_path, "nonfinite", at=8)
+    record(tmp_path, "nonfinite", at=8, tasks_per_step=2)
     outcome = replay_step(tmp_path, 8)
     assert outcome.exact
     assert math.isnan(outcome.dominant[0].reward + outcome.dominant[0].advantage)

@@ -79,7 +79,7 @@ class Coarse(FullReferenceProbe):
 
 def gap(fault: str | None = None, **attributes: Any) -> Any:
     """Check 2 with a bf16 sampler."""
-    probe = type("Probe", (Coarse,), attributes)(load_base(), TrainConfig(), fault)
+    probe = type("Probe", (Coarse,), attributes)(load_base(), SMALL, fault)
     return run_all_checks(probe, only=[2])[0]
 
 
@@ -121,13 +121,14 @@ def test_unknown_precisions_and_checks_are_refused_with_what_exists() -> None:
 def test_a_runs_first_row_holds_what_every_check_found() -> None:
     """All of them, so that rules see them; what does not apply is absent, and the rest of the row is the plain run's."""
     rows: list[Row] = []
-    train_checked(Job("dropout_active", steps=2), rows.append)
+    config = TrainConfig(tasks_per_step=2, eval_episodes=1)
+    train_checked(Job("dropout_active", steps=2, config=config), rows.append)
     found = {name: value for name, value in rows[0].metrics.items() if name.startswith("check_")}
     assert {check.id for check in ALL_CHECKS if f"check_{check.id}" in found} == {
         check.id for check in ALL_CHECKS if check.number != 9
     }
     assert found["check_old_logp_independent_of_rows"] == 0 and found["check_rewards_belong_to_rows"] == 1
-    plain = train(fault="dropout_active", steps=2, checks=False)
+    plain = train(config, fault="dropout_active", steps=2, checks=False)
     assert [{**row.metrics, **(found if row.step == 0 else {})} for row in plain] == [row.metrics for row in rows]
 
 
