@@ -41,7 +41,8 @@ is the wrong number to look at."""
 def read(folder: Path) -> dict[str, Any] | None:
     """The measurement in `folder`, None where there is none."""
     file = folder / FILE
-    return json.loads(file.read_text()) if file.exists() else None
+    measured: dict[str, Any] | None = json.loads(file.read_text()) if file.exists() else None
+    return measured
 
 
 def section(measured: Mapping[str, Any]) -> str:

@@ -139,7 +139,7 @@ def schedule_error(m: Measured) -> float:
     used, meant = _optional(m, "learning_rates")()
     if not max(meant, default=0.0) > 0:
         raise NotApplicableError("lr is 0, so there is no schedule to follow")
-    return max(abs(a - b) for a, b in zip(used, meant, strict=True)) / max(meant)
+    return float(max(abs(a - b) for a, b in zip(used, meant, strict=True)) / max(meant))
 
 
 EXTRA_CHECKS: tuple[Check, ...] = (
