@@ -15,21 +15,22 @@ FILE = "chapter-gaps.json"
 Runs = Sequence[Mapping[str, Any]]
 
 _WHAT = """Not the size: chapter and trainer have a policy of 158k parameters. What differs is the seed, and the base
-policy, whose warm start the chapter does not publish. One thing is changed at a time: more seeds, the shipped base made as
-undecided as the chapter's (its head scaled until its entropy at step 0 is the chapter's .565), a smaller step. Another warm
-start was not tried. Made {made} by `{command}` on {machine}, trainer sources `{sources}`."""
+policy, whose warm start the chapter does not publish. One thing is changed at a time: more seeds, the shipped base
+made as undecided as the chapter's (its head scaled until its entropy at step 0 is the chapter's .565), a smaller
+step. Another warm start was not tried. Made {made} by `{command}` on {machine}, trainer sources `{sources}`."""
 
-_SIGN = """**`sign_flip`, turns** (chapter: 4.2 -> 5.5). There are two ways to earn nothing: to submit a wrong edit, which
-is short, and never to submit, which takes all turns. Descending on the reward finds either. Over {count} seeds of the
-shipped base, turns and share of submitted episodes in the last four steps correlate at {tie:.2f}; where the first steps draw
-longer episodes, as in the chapter's run, it goes the chapter's way: {like}. With the chapter's entropy the turns grow with
-{grown} seeds. So it is the seed, and a base that is more decided, for submitting too."""
+_SIGN = """**`sign_flip`, turns** (chapter: 4.2 -> 5.5). There are two ways to earn nothing: to submit a wrong edit,
+which is short, and never to submit, which takes all turns. Descending on the reward finds either. Over {count} seeds
+of the shipped base, turns and share of submitted episodes in the last four steps correlate at {tie:.2f}; where the
+first steps draw longer episodes, as in the chapter's run, it goes the chapter's way: {like}. With the chapter's
+entropy the turns grow with {grown} seeds. So it is the seed, and a base that is more decided, for submitting too."""
 
-_LR = """**`lr_too_high`, entropy** (chapter: .42 -> 1.08). It is mostly the base. As undecided at step 0 as the chapter's,
-ours ends around its value, at {hot:.2f} [{hot_low:.2f}, {hot_high:.2f}], though of a few seeds only; the shipped one ends at
-{shipped:.2f}, below the chapter with every one of {count} seeds, and smaller steps do not raise it. Ours breaks further as
-well: 2.9 malformed calls of 6 in the chapter, 5.5 or more in {done} of {count} runs of the shipped base. For this fault read
-reward, `approx_kl` and malformed calls, as the rules do, not the entropy, which tells how undecided the policy was before."""
+_LR = """**`lr_too_high`, entropy** (chapter: .42 -> 1.08). It is mostly the base. As undecided at step 0 as the
+chapter's, ours ends around its value, at {hot:.2f} [{hot_low:.2f}, {hot_high:.2f}], though of a few seeds only; the
+shipped one ends at {shipped:.2f}, below the chapter with every one of {count} seeds, and smaller steps do not raise
+it. Ours breaks further as well: 2.9 malformed calls of 6 in the chapter, 5.5 or more in {done} of {count} runs of the
+shipped base. For this fault read reward, `approx_kl` and malformed calls, as the rules do, not the entropy, which
+tells how undecided the policy was before."""
 
 _COLD = """**`temperature_mismatch`, reward** (chapter: .23 -> .16, held-out .15). Reading dies as in the chapter, and
 held-out stays at a blind guess (.20, within the error of 40 episodes) with every seed. With some seeds the training

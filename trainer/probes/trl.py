@@ -94,9 +94,7 @@ class GRPOProbe:
 
     def logp(self, batch: ProbeBatch) -> Tensor:
         with self._replaying(batch.data):
-            made = self._prepared_once(batch.data)
-            torch.manual_seed(self._seed + 1)  # dropout that is on by mistake must not repeat the noise of old_logp
-            return self._logp(made)
+            return self._logp(self._prepared_once(batch.data))
 
     def pad(self, batch: ProbeBatch, columns: int) -> ProbeBatch:
         """Prompts padded on the left and completions on the right, by `columns` or more, by the trainer's own code."""
@@ -271,6 +269,7 @@ class GRPOProbe:
         return made
 
     def _logp(self, made: dict[str, Any]) -> Tensor:
+        torch.manual_seed(self._seed + 1)  # dropout that is on by mistake: other noise than old_logp's, always the same
         ids = torch.cat([made["prompt_ids"], made["completion_ids"]], 1)
         attention = torch.cat([made["prompt_mask"], made["completion_mask"]], 1)
         t = self._trainer
