@@ -106,16 +106,10 @@ class GRPOProbe:
         """The same rows in another order."""
         data: Sampled = batch.data
         columns = tuple([part[i] for i in order] if part and len(part) == len(order) else part for part in data.generated)
-        return self._observed(
-            Sampled(
-                inputs=[data.inputs[i] for i in order],
-                generated=columns,
-                rewards=data.rewards[order],
-                record=[data.record[i] for i in order],
-                groups=[data.groups[i] for i in order],
-                pad_to=data.pad_to,
-            )
-        )
+        inputs = [data.inputs[i] for i in order]
+        record = [data.record[i] for i in order]
+        groups = [data.groups[i] for i in order]
+        return self._observed(Sampled(inputs, columns, data.rewards[order], record, groups, data.pad_to))
 
     def rescore(self, batch: ProbeBatch) -> Tensor:
         """The reward of each row `[B]`, by the reward functions on that row alone."""
