@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs servers dashboards stack stack-check schemas scale load chaos runs bench chapter chapter-page lint types layers
+.PHONY: help dev demo test check docs servers dashboards stack stack-check schemas scale load chaos runs bench extra gaps chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -88,6 +88,13 @@ runs: dev  ## train all recorded runs again (half an hour on two free cores), an
 bench: dev  ## judge the recorded runs, write docs/detection.md; fails below the bars
 	$(BIN)/rltriage bench
 	$(BIN)/python benchmarks/detection.py
+
+extra: dev  ## train the faults beyond the chapter's and write what sees each (five minutes on a free core)
+	$(BIN)/python benchmarks/extra_faults.py
+	$(BIN)/python docs/build.py
+
+gaps: dev  ## measure why three numbers differ from the chapter's (ten minutes on a free core); then chapter-page
+	$(BIN)/python benchmarks/chapter_gaps.py
 
 chapter: dev  ## run the chapter's experiments again and write docs/chapter.md (a quarter of an hour on two free cores)
 	$(BIN)/python -m rltriage.trainer.chapter --seeds 0-4 --processes 2

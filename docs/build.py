@@ -5,6 +5,7 @@ A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; t
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 from collections import Counter
@@ -297,6 +298,15 @@ def settings() -> str:
     return "\n".join(parts)
 
 
+def extra_faults() -> str:
+    """What sees each fault beyond the chapter's: the recorded runs, judged by the rules as they are."""
+    spec = importlib.util.spec_from_file_location("extra_faults", ROOT / "benchmarks" / "extra_faults.py")
+    assert spec is not None and spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    return f"{benchmark.section()}\n"
+
+
 def index() -> str:
     """Every page with its title and its first sentence."""
     rows = []
@@ -313,6 +323,7 @@ def index() -> str:
 
 PARTS = {
     "index": index,
+    "extra-faults": extra_faults,
     "found": found,
     "runbook": runbook,
     "tests": tests,
