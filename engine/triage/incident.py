@@ -68,7 +68,7 @@ def told_apart(ranked: Sequence[Ranked], tests: Sequence[FirstTest]) -> str:
 
 
 def _check_that_differs(one: Fault, other: Fault) -> str:
-    only = sorted(one.failing_checks - other.failing_checks)
+    only = sorted(one.failing_checks - other.failing_checks - other.may_fail)
     return f"the invariant {only[0]}: it fails under {one.id}, not under {other.id}" if only else ""
 
 

@@ -15,6 +15,8 @@ from rltriage.exporters.report.model import Chart, Check, Line, Mark, Missing, O
 from rltriage.rules.model import SEVERITIES, Catalogue, MetricInfo, Rule, RulePack
 
 MAX_CHARTS = 16
+ALWAYS_SHOWN = 11
+"""Invariants that need nothing of a probe but what every probe has; the others are listed where they gave a result."""
 _STANDING = OPEN | {"ended"}
 """States of an alert that nothing has resolved: it stands, or stood when the run ended."""
 
@@ -223,6 +225,8 @@ def _checks(results: Mapping[str, float], catalogue: Catalogue) -> tuple[Check, 
     found = []
     for number, check in enumerate(CHECKS, start=1):
         result = results.get(f"check_{check}")
+        if result is None and number > ALWAYS_SHOWN:
+            continue
         passed = None if result is None or result != result else result >= 0.5
         found.append(Check(number, check, titles.get(number, check), passed, results.get(f"check_{check}_value")))
     return tuple(found)
