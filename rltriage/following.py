@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from rltriage.engine.feed import Feed, run_ids
+from rltriage.engine.reference import Reference, read_reference
 from rltriage.engine.report import Alert, StepReport
 from rltriage.engine.rows import Run
 from rltriage.engine.rundir import ROWS, write_atomically
@@ -82,6 +83,7 @@ class Follower:
     heard: float
     caught_up: bool = False
     all_known: bool = False
+    references: tuple[Reference, ...] = ()
     runs: set[str] = field(default_factory=set)
 
 
@@ -90,7 +92,7 @@ class Fleet:
 
     `open_alerts` is called with a run and its open alerts after each report that changed any, and once (`all_known` True)
     after a log has been read to its end for the first time and the clock was asked, too. `owners` says which log each run
-    is read from, in all fleets of a service.
+    is read from, in all fleets of a service. Raises RltriageError for a source's reference that cannot be read.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Fleet:
         self.rows = 0
         self.errors = 0
         self._sources = tuple(sources)
+        self._references = {file: read_reference(file) for source in self._sources for file in source.references}
         self._shortest = SHORTEST_POLL if all(source.kind == "path" for source in self._sources) else SHORTEST_ASK
         self._sinks = tuple(sinks)
         self._names = names
@@ -213,7 +216,8 @@ class Fleet:
             self.errors += 1
             self._say(where, "it does not answer as it should" if source.kind != "path" else str(error))
             return False
-        self._followers[where] = Follower(where, feed, due=now, heard=now)
+        references = tuple(self._references[file] for file in source.references)
+        self._followers[where] = Follower(where, feed, due=now, heard=now, references=references)
         return True
 
     def _say(self, where: str, what: str) -> None:
@@ -249,7 +253,7 @@ class Fleet:
             return None
         watched = self.runs.get(run.id)
         if watched is None:
-            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks)
+            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks, follower.references)
             follower.runs.add(run.id)
         return watched
 

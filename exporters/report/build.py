@@ -7,8 +7,9 @@ from dataclasses import fields, replace
 
 from rltriage.engine.coverage import Coverage, coverage
 from rltriage.engine.reference import Fitted, Reference
-from rltriage.engine.report import OPEN, Alert, Incident
+from rltriage.engine.report import OPEN, Alert, Incident, Note
 from rltriage.engine.triage import CHECKS
+from rltriage.engine.triage.incident import notes
 from rltriage.engine.triage.symptoms import symptom
 from rltriage.exporters.report.collect import Collector
 from rltriage.exporters.report.model import Chart, Check, Line, Mark, Missing, Outlook, RunReport
@@ -59,8 +60,15 @@ def build(
             seen=frozenset(run.curves),
             why_no_band=fitted.why_not,
             unmapped=tuple(name for name in unmapped if name not in known and not name.startswith("check_")),
-            questions=tuple(dict.fromkeys(alert.question for alert in now.standing if alert.question)),
+            notes=_notes(now),
+            changed=fitted.changes(run.facts),
         )
+
+
+def _notes(now: Outlook) -> tuple[Note, ...]:
+    """What notes that stand add to the incident, or say where there is none."""
+    suspects = [suspect.fault for suspect in now.incident.suspects] if now.incident is not None else []
+    return notes(now.standing, {alert.rule: alert.explained_by for alert in now.standing}, suspects)
 
 
 def outlook(collector: Collector) -> Outlook:
@@ -95,7 +103,8 @@ def _standing(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
 def _of_incident(incident: Incident, alerts: Iterable[Alert]) -> tuple[Alert, ...]:
     """The alerts that an incident was made of, each rule's newest."""
     newest = {alert.rule: alert for alert in alerts}
-    return tuple(sorted((newest[rule] for rule in incident.rules if rule in newest), key=_order))
+    rules = dict.fromkeys((*incident.rules, *incident.unexplained, *(note.rule for note in incident.notes)))
+    return tuple(sorted((newest[rule] for rule in rules if rule in newest), key=_order))
 
 
 def _order(alert: Alert) -> tuple[object, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rltriage.exporters.jsonlines import test_command
 from rltriage.exporters.report.model import Outlook, RunReport, first_test
-from rltriage.exporters.text import percent
+from rltriage.exporters.text import changes_text, note_text, percent
 
 ACTIONS = {
     "continue": "The run may continue meanwhile.",
@@ -57,6 +57,16 @@ def rivals(report: RunReport) -> str:
     names = [f"{one.fault} ({percent(one.score)})" for one in report.incident.suspects[1:4] if one.score >= 0.01]
     told = report.incident.rivals_told_apart_by
     return ("Or it is " + ", ".join(names) + "." if names else "") + (f" Decided by: {told}." if told else "")
+
+
+def changes(report: RunReport) -> list[str]:
+    """How the configuration differs from what the run is compared with: `differs from ...: kl_coef 0.04 -> 0`."""
+    return changes_text(report.changed)
+
+
+def notes(report: RunReport) -> list[str]:
+    """What alerts at `info` ask, and whom else they point to."""
+    return [f"Also {'asked' if note.question else 'noted'}: {note_text(note)}." for note in report.notes]
 
 
 def test_lines(report: RunReport) -> tuple[str, str, str]:

@@ -13,7 +13,7 @@ from rltriage.cli.options import rules_option
 
 if TYPE_CHECKING:
     from rltriage.detection import Table
-    from rltriage.recorded import RecordedRun
+    from rltriage.recorded import Group, RecordedRun
     from rltriage.rules.model import RulePack
 
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="With --live: seeds of each fault.")
 @click.option("--healthy", type=click.IntRange(0), default=100, show_default=True, help="With --live: healthy seeds.")
 @click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True, help="With --live: the first seed.")
+@click.option(
+    "--fault", "faults", multiple=True, metavar="ID", help="Only this fault's runs (may be given again), and healthy ones."
+)
 @click.option("--processes", type=click.IntRange(1), help="With --live: runs at a time. Default: the cores.")
 @rules_option
 @click.option("--json", "json_file", metavar="FILE", help="Write both tables and every run's verdict there.")
@@ -35,6 +38,7 @@ def command(
     seeds: int,
     healthy: int,
     first_seed: int,
+    faults: tuple[str, ...],
     processes: int | None,
     packs: tuple[str, ...],
     json_file: str | None,
@@ -53,7 +57,8 @@ def command(
     from rltriage.rules.loader import load_rules
 
     pack = load_rules(*(packs or ("triage",)))
-    runs = _train(seeds, healthy, first_seed, processes) if live else read_runs(Path(folder))
+    groups = _groups(seeds, healthy, first_seed, faults)
+    runs = _train(groups, processes) if live else read_runs(Path(folder), [group.name for group in groups])
     on, off = _measure(runs, pack)
     _print(on)
     _print(off)
@@ -67,20 +72,34 @@ def command(
     raise click.exceptions.Exit(int(bool(missed)))
 
 
-def _train(seeds: int, healthy: int, first_seed: int, processes: int | None) -> list[RecordedRun]:
-    """The runs of the plan but the reference's, made now."""
+def _groups(seeds: int, healthy: int, first_seed: int, faults: tuple[str, ...]) -> list[Group]:
+    """What is judged: the plan without the reference's runs; of the faults only those that are named, if any are."""
     from dataclasses import replace
+    from difflib import get_close_matches
+
+    from rltriage.recorded import REFERENCE, plan
+
+    planned = [group for group in plan(seeds, healthy) if group.name != REFERENCE]
+    known = [group.fault for group in planned if group.fault]
+    for fault in faults:
+        if fault not in known:
+            close = get_close_matches(fault, known, n=1)
+            raise click.UsageError(f"no run has the fault {fault!r}" + (f"; did you mean {close[0]}?" if close else ""))
+    return [
+        replace(group, seeds=range(first_seed, first_seed + len(group.seeds)))
+        for group in planned
+        if len(group.seeds) and (not faults or group.fault in (None, *faults))
+    ]
+
+
+def _train(groups: Sequence[Group], processes: int | None) -> list[RecordedRun]:
+    """The runs, made now."""
     from importlib.util import find_spec
 
-    from rltriage.recorded import REFERENCE, make_runs, plan
+    from rltriage.recorded import make_runs
 
     if find_spec("torch") is None:
         raise click.UsageError("--live trains, which needs torch: pip install 'rltriage[trainer]'")
-    groups = [
-        replace(group, seeds=range(first_seed, first_seed + len(group.seeds)))
-        for group in plan(seeds, healthy)
-        if group.name != REFERENCE and len(group.seeds)
-    ]
     with _progress("training", sum(len(group.seeds) for group in groups)) as step:
         return make_runs(groups, processes, made=lambda run: step(run.name))
 
