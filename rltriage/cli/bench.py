@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--healthy", type=click.IntRange(0), default=100, show_default=True, help="With --live: healthy seeds.")
 @click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True, help="With --live: the first seed.")
 @click.option(
-    "--fault", "faults", multiple=True, metavar="ID", help="Only this fault's runs (may be given again), and healthy ones."
+    "--fault", "faults", multiple=True, metavar="ID", help="Only this fault (may be given again), and healthy runs."
 )
 @click.option("--processes", type=click.IntRange(1), help="With --live: runs at a time. Default: the cores.")
 @rules_option
@@ -57,8 +57,12 @@ def command(
     from rltriage.rules.loader import load_rules
 
     pack = load_rules(*(packs or ("triage",)))
-    groups = _groups(seeds, healthy, first_seed, faults)
-    runs = _train(groups, processes) if live else read_runs(Path(folder), [group.name for group in groups])
+    _known(faults)
+    wanted = (None, *faults)
+    if live:
+        runs = _train(_groups(seeds, healthy, first_seed, wanted), processes)
+    else:
+        runs = [run for run in read_runs(Path(folder)) if not faults or run.group.fault in wanted]
     on, off = _measure(runs, pack)
     _print(on)
     _print(off)
@@ -72,23 +76,29 @@ def command(
     raise click.exceptions.Exit(int(bool(missed)))
 
 
-def _groups(seeds: int, healthy: int, first_seed: int, faults: tuple[str, ...]) -> list[Group]:
-    """What is judged: the plan without the reference's runs; of the faults only those that are named, if any are."""
-    from dataclasses import replace
+def _known(faults: Sequence[str]) -> None:
+    """Raises a usage error for a fault that the bench does not have."""
     from difflib import get_close_matches
+
+    from rltriage.detection import NUMBERS
+
+    for fault in faults:
+        if fault not in NUMBERS:
+            close = get_close_matches(fault, NUMBERS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(NUMBERS)}"
+            raise click.UsageError(f"no run of the bench has the fault {fault!r}; {hint}")
+
+
+def _groups(seeds: int, healthy: int, first_seed: int, wanted: Sequence[str | None]) -> list[Group]:
+    """What is trained: the plan without the reference's runs; of the faults only those that are named, if any are."""
+    from dataclasses import replace
 
     from rltriage.recorded import REFERENCE, plan
 
-    planned = [group for group in plan(seeds, healthy) if group.name != REFERENCE]
-    known = [group.fault for group in planned if group.fault]
-    for fault in faults:
-        if fault not in known:
-            close = get_close_matches(fault, known, n=1)
-            raise click.UsageError(f"no run has the fault {fault!r}" + (f"; did you mean {close[0]}?" if close else ""))
     return [
         replace(group, seeds=range(first_seed, first_seed + len(group.seeds)))
-        for group in planned
-        if len(group.seeds) and (not faults or group.fault in (None, *faults))
+        for group in plan(seeds, healthy)
+        if group.name != REFERENCE and len(group.seeds) and (len(wanted) == 1 or group.fault in wanted)
     ]
 
 
