@@ -120,17 +120,17 @@ def cases(bench: Bench, folder: Path = CASES) -> Iterator[Source]:
     """The cases, each until its deadline, and real logs where `folder` holds them."""
     for path in sorted(folder.glob("*.yaml")):
         case = yaml.safe_load(path.read_text())
-        yield from _logged(path.with_suffix(".jsonl"), case["config"], case["expected"].get("must_fire_by_step"))
+        yield from logged(path.with_suffix(".jsonl"), case["config"], case["expected"].get("must_fire_by_step"))
 
 
 def logs(folder: Path) -> Iterator[Source]:
     """Real logs whose reading is not disputed."""
     for path in sorted(path for path in folder.iterdir() if path.suffix in {".json", ".jsonl", ".csv", ".log"}):
         if path.name[:2] not in DISPUTED:
-            yield from _logged(path, {}, None)
+            yield from logged(path, {}, None)
 
 
-def _logged(path: Path, config: Mapping[str, Any], deadline: int | None) -> Iterator[Source]:
+def logged(path: Path, config: Mapping[str, Any], deadline: int | None) -> Iterator[Source]:
     rows: dict[str, list[Row]] = {}
     runs: dict[str, Run] = {}
     for intake, row in Feed(open_source(str(path)), path.stem, config=config).rows():

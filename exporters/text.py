@@ -90,13 +90,13 @@ def _alert_block(alert: Alert, catalogue: Catalogue) -> _Block:
     if alert.state in CLOSED:
         return _Block(alert.state.upper(), _CLOSED_COLOUR, place + alert.rule, tuple(_closed_parts(alert)))
     badge = alert.severity if alert.state == "firing" else f"{alert.severity}, {alert.state}"
-    heading = place + (suspect_text(alert.suspects[0]) if alert.suspects else alert.rule)
+    heading = place + (suspect_text(alert.suspects[0]) if alert.suspects else alert.rule) + "?" * bool(alert.question)
     return _Block(badge.upper(), _COLOURS[alert.severity], heading, tuple(_open_parts(alert, catalogue)))
 
 
 def _open_parts(alert: Alert, catalogue: Catalogue) -> Iterator[_Part]:
     if alert.suspects and alert.suspects[0].title:
-        yield _Part("it means", alert.suspects[0].title)
+        yield _Part("would mean" if alert.question else "it means", alert.suspects[0].title)
     yield _Part("seen", _seen(alert))
     yield _Part("since", f"step {alert.since_step}, rule {alert.rule}")
     if alert.explained_by:

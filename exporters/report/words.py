@@ -33,6 +33,9 @@ def headline(report: Outlook) -> str:
     if was:
         what = "one alert" if len(was) == 1 else f"{len(was)} alerts"
         return f"Nothing is wrong now: {what} in {rows} resolved."
+    asking = next((alert for alert in report.standing if alert.question and alert.suspects), None)
+    if asking is not None:
+        return f"No fault is suspected yet in {rows}: whether it is {asking.suspects[0].fault} is a question to you."
     if report.standing:
         notes = len(report.standing)
         return f"No fault is suspected in {rows}; {'one note is' if notes == 1 else f'{notes} notes are'} worth a look."
@@ -66,7 +69,9 @@ def changes(report: RunReport) -> list[str]:
 
 def notes(report: RunReport) -> list[str]:
     """What alerts at `info` ask, and whom else they point to."""
-    return [f"Also {'asked' if note.question else 'noted'}: {note_text(note)}." for note in report.notes]
+    also = "Also " if report.incident is not None else ""
+    told = [f"{also}{'asked' if note.question else 'noted'}: {note_text(note).rstrip('.')}." for note in report.notes]
+    return [sentence[0].upper() + sentence[1:] for sentence in told]
 
 
 def test_lines(report: RunReport) -> tuple[str, str, str]:
