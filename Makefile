@@ -78,6 +78,8 @@ runs: dev  ## train all recorded runs again (half an hour on two free cores), an
 
 bench: dev  ## judge the recorded runs, write docs/detection.md; fails below the bars
 	$(BIN)/rltriage bench
+	$(BIN)/python benchmarks/margins.py
+	$(BIN)/python benchmarks/variations.py
 	$(BIN)/python benchmarks/detection.py
 
 chapter: dev  ## run the chapter's experiments again and write docs/chapter.md (a quarter of an hour on two free cores)

@@ -377,7 +377,8 @@ def main() -> None:
         for shape, cell in shapes.items():
             print(f"{group:<24}{shape:<20}{cell['right']:>4} of {cell['runs']:<4} {cell['alerts']} alerts")
     if not options.only:
-        FILE.write_text(json.dumps(found, indent=1) + "\n")
+        before = json.loads(FILE.read_text()) if FILE.is_file() else {}
+        FILE.write_text(json.dumps({**before, **found}, indent=1) + "\n")  # the logs' rates stay where there are no logs
 
 
 if __name__ == "__main__":
