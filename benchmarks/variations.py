@@ -45,7 +45,7 @@ SCALED = (
     "length_max",
     "turns",
 )
-IDENTITIES = ("step", "check_", "lr", "ratio", "clip_frac", "kl_ref", "n_", "eval_n")
+IDENTITIES = ("step", "check_", "lr", "length", "ratio", "clip_frac", "kl_ref", "n_", "eval_n")
 """Metrics, by the head of their names, on which noise would break an identity: exactly 0 stays exactly 0."""
 
 
@@ -231,6 +231,7 @@ def slow_start(rows: Rows, run: Run, chance: random.Random) -> tuple[Rows, Run]:
     stride, head, first = _stride(rows), [], rows[: max(3, len(rows) // 3)]
     for n in range(15):
         metrics = dict(chance.choice(first).metrics)
+        metrics |= {name: value for name, value in rows[0].metrics.items() if name == "lr"}
         for name in ("reward", "pass_rate", "eval_pass"):
             if metrics.get(name, 0.0) > 0:
                 metrics[name] *= chance.choice([0.0, 0.05, 0.1])
