@@ -360,7 +360,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Vary healthy runs and faults; write the rates for docs/detection.md.")
     parser.add_argument("-v", "--verbose", action="store_true", help="name what went wrong")
     parser.add_argument("--seeds", type=int, default=10, help="healthy seeds; a fifth of them of each fault")
-    parser.add_argument("--only", default="", help="groups whose name holds this; nothing is written")
+    parser.add_argument("--only", default="", help="only groups whose name holds this")
     options = parser.parse_args()
     bench, shared, judged = Bench(), os.environ.get("RLTRIAGE_CASES"), []
     subjects = [*healthy(options.seeds), *faulty(max(1, options.seeds // 5))]
@@ -377,9 +377,8 @@ def main() -> None:
     for group, shapes in found.items():
         for shape, cell in shapes.items():
             print(f"{group:<24}{shape:<20}{cell['right']:>4} of {cell['runs']:<4} {cell['alerts']} alerts")
-    if not options.only:
-        before = json.loads(FILE.read_text()) if FILE.is_file() else {}
-        FILE.write_text(json.dumps({**before, **found}, indent=1) + "\n")  # the logs' rates stay where there are no logs
+    before = json.loads(FILE.read_text()) if FILE.is_file() else {}
+    FILE.write_text(json.dumps({**before, **found}, indent=1) + "\n")  # groups that were not judged now keep their rates
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def read_entries(path: Path, section: str, problems: list[Problem]) -> dict[str,
 
 def faults_of(node: Node) -> dict[str, Fault]:
     """Faults of a validated mapping of ids to fields."""
-    convert = {"failing_checks": frozenset, "may_fail": frozenset, "explains": _pairs}
+    convert: dict[str, Callable[[Any], Any]] = {"failing_checks": frozenset, "may_fail": frozenset, "explains": _pairs}
     return {key: _entry(Fault, key, below, convert) for key, below in _own(node)}
 
 

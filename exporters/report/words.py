@@ -70,8 +70,8 @@ def changes(report: RunReport) -> list[str]:
 def notes(report: RunReport) -> list[str]:
     """What alerts at `info` ask, and whom else they point to."""
     also = "Also " if report.incident is not None else ""
-    told = [f"{also}{'asked' if note.question else 'noted'}: {note_text(note).rstrip('.')}." for note in report.notes]
-    return [sentence[0].upper() + sentence[1:] for sentence in told]
+    told = [f"{also}{'asked' if note.question else 'noted'}: {note_text(note)}" for note in report.notes]
+    return [line[0].upper() + line[1:] + "." * (not line.endswith(".")) for line in told]
 
 
 def test_lines(report: RunReport) -> tuple[str, str, str]:

@@ -81,9 +81,7 @@ class HeldOut(Kind):
     held_out: str = field(metadata={"help": "the metric of the held-out tasks"})
     gain: Term = field(default_factory=lambda: number(0.2), metadata={"help": "the least gain of training"})
     gap: Term = field(default_factory=lambda: number(0.25), metadata={"help": "the least difference of the gains"})
-    scale: Term = field(
-        default_factory=lambda: number(1.0), metadata={"help": "the range of training, where that of held-out is 1"}
-    )
+    scale: Term = field(default_factory=lambda: number(1.0), metadata={"help": "the range of training (of held-out: 1)"})
     errors: float = field(default=3.0, metadata={"help": "standard errors of a difference of differences", "minimum": 0})
     count: str = field(default="eval_n", metadata={"help": "the metric that counts evaluated episodes"})
     otherwise: int = field(default=30, metadata={"help": "evaluated episodes where not logged", "minimum": 1})
