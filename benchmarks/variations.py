@@ -266,6 +266,13 @@ def other_group_size(rows: Rows, run: Run, chance: random.Random) -> tuple[Rows,
     return _edit(rows, change), _told(run, group_size=size // 2) if isinstance(size, int) and size > 3 else run
 
 
+def later_onset(rows: Rows, run: Run, chance: random.Random) -> tuple[Rows, Run]:
+    """Eight healthy rows of the reference trainer come first: the fault begins at row 8."""
+    group = "control_kl_coef_0.1" if "kl_ref" in rows[0].metrics else HEALTHY
+    head = [without_checks(row) for row in read_runs(RUNS, (group,))[0].rows[:8]]
+    return [*head, *(Row(row.step + 8, row.metrics) for row in rows)], run
+
+
 def metric_missing(rows: Rows, run: Run, chance: random.Random) -> tuple[Rows, Run]:
     """One metric is not logged."""
     gone = chance.choice(sorted({name for row in rows for name in row.metrics}))
@@ -277,6 +284,8 @@ HEALTHY_SHAPES: tuple[Vary, ...] = (
     sparsely_logged, stopped_early, spiky, slow_start, fewer_metrics, other_group_size, nothing_declared,
 )  # fmt: skip
 FAULTY_SHAPES: tuple[Vary, ...] = (as_it_is, rescaled, noisier, plateau, resumed, other_group_size, metric_missing)
+RECORDED_SHAPES = (*FAULTY_SHAPES, later_onset)
+"""A recorded fault has healthy rows of its own trainer to begin with."""
 
 
 def healthy(seeds: int) -> Iterator[Subject]:
@@ -311,6 +320,11 @@ def real_logs(folder: Path) -> Iterator[Subject]:
         if path.name[:2] not in DISPUTED and path.name[:2] not in READINGS:
             for source in logged(path, {}, None):
                 yield Subject(source.name, "healthy and flat logs", source.run, list(source.rows))
+
+
+def shapes_of(group: str) -> tuple[Vary, ...]:
+    """The variations that a group goes through."""
+    return {"recorded faults": RECORDED_SHAPES, "bug reports": FAULTY_SHAPES}.get(group, HEALTHY_SHAPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +381,7 @@ def main() -> None:
     subjects += real_logs(Path(shared) / "real-logs") if shared else []
     for subject in subjects:
         if options.only in subject.group:
-            for vary in FAULTY_SHAPES if subject.accepted else HEALTHY_SHAPES:
+            for vary in shapes_of(subject.group):
                 judged.append(judge(subject, vary, bench))
                 if options.verbose and not judged[-1].right:
                     print(
