@@ -176,9 +176,9 @@ _SHAPES = """## In other shapes
 The same material as a setup, a scale or chance could have changed it (`benchmarks/variations.py` says how): healthy runs
 must raise nothing at warning or above, and of a fault without results of invariants the right one must be among the first
 two suspects of some incident. The logs are those of other people's healthy and flat runs and not part of the repository.
-What still goes wrong: a change of the task that looks like a fault (answers grow and rewards drop in one row), a first third
-of the rows out of order (slow start), a decisive metric that is not logged, and a fault that begins in mid-run where its
-sign is a value that never moved (2, 10) or a course from the first row on (5, 9).
+What still goes wrong: a change of the task that looks like a fault (answers grow and rewards drop in one row), a first
+third of the rows out of order (slow start), a decisive metric that is not logged, and a fault that begins in mid-run where
+its sign is a value that never moved (2, 10) or a course from the first row on (5, 9).
 """
 
 _GUARDS = """## Guards against tuning

@@ -373,7 +373,7 @@ def main() -> None:
     """Judge everything and write what came of it."""
     parser = argparse.ArgumentParser(description="Vary healthy runs and faults; write the rates for docs/detection.md.")
     parser.add_argument("-v", "--verbose", action="store_true", help="name what went wrong")
-    parser.add_argument("--seeds", type=int, default=10, help="healthy seeds; a fifth of them of each fault")
+    parser.add_argument("--seeds", type=int, default=6, help="healthy seeds; a fifth of them of each fault")
     parser.add_argument("--only", default="", help="only groups whose name holds this")
     options = parser.parse_args()
     bench, shared, judged = Bench(), os.environ.get("RLTRIAGE_CASES"), []
