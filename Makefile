@@ -87,6 +87,8 @@ runs: dev  ## train all recorded runs again (half an hour on two free cores), an
 
 bench: dev  ## judge the recorded runs, write docs/detection.md; fails below the bars
 	$(BIN)/rltriage bench
+	$(BIN)/python benchmarks/margins.py
+	$(BIN)/python benchmarks/variations.py
 	$(BIN)/python benchmarks/detection.py
 
 extra: dev  ## train the faults beyond the chapter's and write what sees each (five minutes on a free core)

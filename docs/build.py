@@ -28,7 +28,7 @@ from rltriage.rules.facts import CONFIG_FACTS, describe_test
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import Fault, Rule
 from rltriage.rules.schema import pack_schema, rule_schema
-from rltriage.trainer.invariants import CHECKS
+from rltriage.trainer.checks import ALL_CHECKS
 
 ROOT = Path(__file__).parents[1]
 PACK = load_rules("triage")
@@ -81,14 +81,14 @@ def found(prefix: str = "docs/faults.md") -> str:
 
 def _seen_by(fault: Fault) -> str:
     rules = [each for each in rules_for(fault.id) if each.suspects[fault.id] >= LIKELY and not each.id.startswith("check-")]
-    numbers = sorted(_number(check) for check in fault.failing_checks)
+    numbers = sorted(_number(check) for check in fault.failing_checks | fault.may_fail)
     seen = [f"{len(rules)} rule{'s' if len(rules) != 1 else ''}"] if rules else []
     seen += [f"invariant{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"] if numbers else []
     return ", ".join(seen) + (" only" if numbers and not rules else "")
 
 
 def _number(check: str) -> int:
-    return next(each.number for each in CHECKS if each.id == check)
+    return next(each.number for each in ALL_CHECKS if each.id == check)
 
 
 def runbook() -> str:
@@ -107,6 +107,8 @@ def _fault(fault: Fault) -> str:
     lines.append(f"- **The run meanwhile:** {fault.action}.")
     if fault.failing_checks:
         lines.append(f"- **Failing invariants:** {', '.join(f'`{each}`' for each in sorted(fault.failing_checks))}.")
+    if fault.may_fail:
+        lines.append(f"- **In some set-ups failing:** {', '.join(f'`{each}`' for each in sorted(fault.may_fail))}.")
     if fault.excluded_when:
         tests = " and ".join(describe_test(fact, tests) for fact, tests in fault.excluded_when.items())
         lines.append(f"- **Impossible when** {tests}.")

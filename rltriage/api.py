@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from rltriage import __version__
 from rltriage.arguments import WatchOptions, check_options, unknown_facts
 from rltriage.engine.intake import Intake
+from rltriage.engine.reference import read_reference
 from rltriage.engine.report import EMPTY, Alert, StepReport
 from rltriage.engine.rows import Record, Row, Run
 from rltriage.engine.rundir import ROWS, RunDirectory, safe_name
@@ -52,6 +53,7 @@ def watch(
     config: Mapping[str, Any] | None = None,
     profile: str = "auto",
     rules: str | Path | Sequence[str | Path] = ("triage",),
+    reference: str | Path | Sequence[str | Path] | None = None,
     labels: Mapping[str, str] | None = None,
     listen: str | int | None = None,
     directory: str | Path | None = "runs",
@@ -63,20 +65,24 @@ def watch(
 
     `name` is the run's id and its folder in `directory` (None: nothing is written). `config` are config facts, under
     canonical names or the framework's own; `profile` says how the metrics are called (`auto` decides by the first rows).
-    `rules` are packs: shipped names, files or folders. `listen` is HOST:PORT or a port of 127.0.0.1 for Prometheus.
+    `rules` are packs: shipped names, files or folders. `reference` is a healthy reference, or several, of which the first
+    that fits is used; the directory of an earlier run makes incidents say what has changed in the configuration since.
+    `listen` is HOST:PORT or a port of 127.0.0.1 for Prometheus.
     `on_alert` is called with every alert that fires or closes, in the training thread. `halt_on` sets `run.should_stop`
     once an alert of that severity or above fires that no other explains. Alerts from `warning` up are printed on stderr
     unless `quiet`.
 
     Only rank 0 of a distributed job watches; elsewhere the same object does nothing. Raises RltriageError for arguments
-    that cannot be: an unknown profile or severity, a rule pack with mistakes (all of them in one message). A rule file that
-    changes while the run goes on is read anew; with mistakes in it the old rules stay, and a warning is logged.
+    that cannot be: an unknown profile or severity, a reference that cannot be read, a rule pack with mistakes (all of them
+    in one message). A rule file that changes while the run goes on is read anew; with mistakes in it the old rules stay,
+    and a warning is logged.
     """
     options = WatchOptions(
         name=name,
         config=config,
         profile=profile,
         rules=rules,
+        reference=reference,
         labels=labels,
         listen=listen,
         directory=directory,
@@ -115,6 +121,9 @@ class Watch:
         self._read: RulePack | None = None
         self._notices = Notices(options.get("on_alert"), options.get("quiet", False))
         if active:
+            reference = options.get("reference") or ()
+            files = [reference] if isinstance(reference, (str, os.PathLike)) else reference
+            self._references = [read_reference(file) for file in files]
             rules = options.get("rules") or ("triage",)
             self._rules = RuleFiles([rules] if isinstance(rules, (str, os.PathLike)) else rules)
             self._pack = self._rules.pack
@@ -246,7 +255,8 @@ class Watch:
         before = self._before(intake.run.profile)
         for sentence in unknown_facts((key for key in intake.unknown_config if key in self._declared), self._pack):
             _log.warning("run=%s: %s", self.id, sentence)
-        run = WatchedRun(intake.run, self._pack, [*gauges, *self._journal(intake.run), self._notices])
+        sinks = [*gauges, *self._journal(intake.run), self._notices]
+        run = WatchedRun(intake.run, self._pack, sinks, self._references)
         for row in before:
             run.recall(row, gauges)
         return run

@@ -23,6 +23,7 @@ class WatchOptions(TypedDict, total=False):
     config: Mapping[str, Any] | None
     profile: str
     rules: str | Path | Sequence[str | Path]
+    reference: str | Path | Sequence[str | Path] | None
     labels: Mapping[str, str] | None
     listen: str | int | None
     directory: str | Path | None
@@ -56,7 +57,7 @@ def _is_path(value: object) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-def _are_packs(value: object) -> bool:
+def _are_paths(value: object) -> bool:
     return _is_path(value) or (isinstance(value, Sequence) and all(map(_is_path, value)))
 
 
@@ -64,7 +65,8 @@ _SHAPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "config": ("a mapping, as in config={'kl_coef': 0.1}", lambda value: isinstance(value, Mapping)),
     "labels": ("a mapping, as in labels={'team': 'core'}", lambda value: isinstance(value, Mapping)),
     "profile": ("a framework's name, as in profile='trl', or 'auto'", lambda value: isinstance(value, str)),
-    "rules": ("a pack or several, as in rules=['triage', 'mine.yaml']", _are_packs),
+    "rules": ("a pack or several, as in rules=['triage', 'mine.yaml']", _are_paths),
+    "reference": ("a healthy reference's file or an earlier run's folder, or several", _are_paths),
     "listen": ("a port, or 'HOST:PORT'", lambda value: isinstance(value, (str, int)) and not isinstance(value, bool)),
     "directory": ("a folder's path, or None to write nothing", _is_path),
     "on_alert": ("a function that takes an alert", callable),

@@ -17,6 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 from rltriage.arguments import unknown_facts
 from rltriage.engine.feed import Feed, run_ids
+from rltriage.engine.reference import Reference, read_reference
 from rltriage.engine.report import Alert, StepReport
 from rltriage.engine.rows import Run
 from rltriage.engine.rundir import ROWS, write_atomically
@@ -93,6 +94,7 @@ class Follower:
     all_known: bool = False
     untouched: float | None = None
     declared: frozenset[str] = frozenset()
+    references: tuple[Reference, ...] = ()
     runs: set[str] = field(default_factory=set)
 
 
@@ -101,7 +103,7 @@ class Fleet:
 
     `open_alerts` is called with a run and its open alerts after each report that changed any, and once (`all_known` True)
     after a log has been read to its end for the first time and the clock was asked, too. `owners` says which log each run
-    is read from, in all fleets of a service.
+    is read from, in all fleets of a service. Raises RltriageError for a source's reference that cannot be read.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class Fleet:
         self.rows = 0
         self.errors = 0
         self._sources = tuple(sources)
+        self._references = {file: read_reference(file) for source in self._sources for file in source.references}
         self._shortest = SHORTEST_POLL if all(source.kind == "path" for source in self._sources) else SHORTEST_ASK
         self._sinks = tuple(sinks)
         self._names = names
@@ -237,7 +240,9 @@ class Fleet:
             self.errors += 1
             self._say(where, "it does not answer as it should" if source.kind != "path" else str(error))
             return False
-        self._followers[where] = Follower(where, feed, due=now, heard=now, declared=frozenset(source.config))
+        references = tuple(self._references[file] for file in source.references)
+        declared = frozenset(source.config)
+        self._followers[where] = Follower(where, feed, due=now, heard=now, declared=declared, references=references)
         return True
 
     def _say(self, where: str, what: str) -> None:
@@ -273,7 +278,7 @@ class Fleet:
             return None
         watched = self.runs.get(run.id)
         if watched is None:
-            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks)
+            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks, follower.references)
             self._say_unknown(follower, run)
             follower.runs.add(run.id)
         return watched

@@ -51,7 +51,8 @@ class WatchedRun:
     def __init__(self, run: Run, pack: RulePack, sinks: Iterable[Sink] = (), references: Sequence[Reference] = ()) -> None:
         self.run = run
         fitted = Fitted(references)
-        self.monitor = Monitor(run, pack, pack.catalogue, triage=Triage(pack.catalogue, pack), reference=fitted)
+        triage = Triage(pack.catalogue, pack, compared=fitted)
+        self.monitor = Monitor(run, pack, pack.catalogue, triage=triage, reference=fitted)
         self.sinks = tuple(sinks)
         self.failures = 0
         self._meters = [sink for sink in self.sinks if isinstance(sink, Meter)]

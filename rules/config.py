@@ -65,7 +65,10 @@ class BasicAuth:
 
 @dataclass(frozen=True, slots=True)
 class SourceConfig:
-    """One source: a file, folder or glob, an exporter's endpoint or a Prometheus server. `path` is absolute."""
+    """One source: a file, folder or glob, an exporter's endpoint or a Prometheus server. Paths are absolute.
+
+    `references` are files of healthy references, or directories of earlier runs, for its runs to be compared with.
+    """
 
     kind: Literal["path", "metrics", "prometheus"]
     where: Setting
@@ -73,6 +76,7 @@ class SourceConfig:
     profile: str = "auto"
     labels: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    references: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,9 @@ def _source(item: Mapping[str, Any], folder: Path) -> SourceConfig:
     kind = next(name for name in SOURCE_KINDS if name in item)
     where = _absolute(item[kind], folder) if kind == "path" else _setting(item[kind], folder)
     given = {name: item[name] for name in ("query", "profile", "labels", "config") if name in item}
-    return SourceConfig(kind, where, **given)  # type: ignore[arg-type]
+    files = item.get("reference", [])
+    references = tuple(_absolute(file, folder) for file in (files if isinstance(files, list) else [files]))
+    return SourceConfig(kind, where, references=references, **given)  # type: ignore[arg-type]
 
 
 def _receiver_config(item: Mapping[str, Any], folder: Path) -> ReceiverConfig:

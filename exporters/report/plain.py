@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rltriage.exporters.jsonlines import FORMAT, alert_json, dumps, incident_json
+from rltriage.exporters.jsonlines import FORMAT, alert_json, change_json, dumps, incident_json, note_json
 from rltriage.exporters.report import words
 from rltriage.exporters.report.model import Chart, Line, RunReport
 
@@ -45,6 +45,8 @@ def report_json(report: RunReport) -> dict[str, Any]:
             for name, fact in report.facts.items()
         },
         "missing": [{"metric": one.metric, "flags": one.flags, "faults": list(one.faults)} for one in report.missing],
+        "notes": [note_json(note) for note in report.notes],
+        "config_changed": [change_json(change) for change in report.changed],
         "hidden_faults": list(report.hidden),
         "no_band_because": report.why_no_band,
         "unmapped": list(report.unmapped),
@@ -90,6 +92,8 @@ def _markdown(report: RunReport) -> Iterable[str]:
     yield f"Run {_md(report.id)}: {report.state}, {report.rows} rows, {worst}. {words.advice(report)}".rstrip()
     if words.rivals(report):
         yield f"\n{_md(words.rivals(report).strip())}"
+    for line in (*(f"The configuration {line}." for line in words.changes(report)), *words.notes(report)):
+        yield f"\n{_md(line)}"
     if title:
         yield f"\n**{words.urge(report)}: {_md(title)}**\n"
         if command:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rltriage.engine.report import Alert
 from rltriage.exporters.jsonlines import test_command
 from rltriage.exporters.report.model import Check, Outlook, RunReport, first_test
-from rltriage.exporters.text import percent
+from rltriage.exporters.text import changes_text, note_text, percent
 
 ACTIONS = {
     "continue": "The run may continue meanwhile.",
@@ -37,6 +37,9 @@ def headline(report: Outlook) -> str:
     if was:
         what = "one alert" if len(was) == 1 else f"{len(was)} alerts"
         return f"Nothing is wrong now: {what} in {rows} resolved."
+    asking = next((alert for alert in report.standing if alert.question and alert.suspects), None)
+    if asking is not None:
+        return f"No fault is suspected yet in {rows}: whether it is {asking.suspects[0].fault} is a question to you."
     if report.standing:
         return f"{_note(report.standing[0])}; {_notes(len(report.standing))} in {rows}."
     return f"Nothing is wrong that these metrics can show, in {rows}."
@@ -82,6 +85,18 @@ def rivals(report: RunReport) -> str:
     names = [f"{one.fault} ({percent(one.score)})" for one in report.incident.suspects[1:4] if one.score >= 0.01]
     told = report.incident.rivals_told_apart_by
     return ("Or it is " + ", ".join(names) + "." if names else "") + (f" Decided by: {told}." if told else "")
+
+
+def changes(report: RunReport) -> list[str]:
+    """How the configuration differs from what the run is compared with: `differs from ...: kl_coef 0.04 -> 0`."""
+    return changes_text(report.changed)
+
+
+def notes(report: RunReport) -> list[str]:
+    """What alerts at `info` ask, and whom else they point to."""
+    also = "Also " if report.incident is not None else ""
+    told = [f"{also}{'asked' if note.question else 'noted'}: {note_text(note)}" for note in report.notes]
+    return [line[0].upper() + line[1:] + "." * (not line.endswith(".")) for line in told]
 
 
 def test_lines(report: RunReport) -> tuple[str, str, str]:

@@ -67,8 +67,8 @@ class Interval:
 class HeldOut(Kind):
     """Holds at a fresh evaluation at which training has gained and held-out has not followed since the first evaluation.
 
-    Training gain (mean of the last 5 rows less the mean of 3 at the first evaluation) >= `gain`, and training gain less
-    held-out gain >= max(`gap`, `errors` * sqrt(2 * .25 / n) * `scale`), n the logged `count` of evaluated episodes, else
+    Training gain (mean of the last 5 rows less the mean of 3 at the first evaluation, over `scale`) >= `gain`, and training
+    gain less held-out gain >= max(`gap`, `errors` * sqrt(2 * .25 / n)), n the logged `count` of evaluated episodes, else
     `otherwise` (30 makes it .39). Unknown before the second evaluation. For two evaluations running use `for: 2`: an
     observation of the rule is an evaluation.
 
@@ -81,7 +81,7 @@ class HeldOut(Kind):
     held_out: str = field(metadata={"help": "the metric of the held-out tasks"})
     gain: Term = field(default_factory=lambda: number(0.2), metadata={"help": "the least gain of training"})
     gap: Term = field(default_factory=lambda: number(0.25), metadata={"help": "the least difference of the gains"})
-    scale: Term = field(default_factory=lambda: number(1.0), metadata={"help": "the range of both metrics"})
+    scale: Term = field(default_factory=lambda: number(1.0), metadata={"help": "the range of training (of held-out: 1)"})
     errors: float = field(default=3.0, metadata={"help": "standard errors of a difference of differences", "minimum": 0})
     count: str = field(default="eval_n", metadata={"help": "the metric that counts evaluated episodes"})
     otherwise: int = field(default=30, metadata={"help": "evaluated episodes where not logged", "minimum": 1})
@@ -102,14 +102,14 @@ class HeldOut(Kind):
         interval = self._interval(view)
         view.each_row(frozenset((self.training,)), interval.update)
         view.each_row(frozenset((self.held_out,)), interval.update)
-        gain, needed = self.gain.bind(view), self._needed(view)
+        gain, needed, scale = self.gain.bind(view), self._needed(view), self.scale.bind(view)
 
         def check() -> bool | None:
-            gained, held = interval.training_gain, interval.held_gain
+            gained, held, span = interval.training_gain, interval.held_gain, scale()
             least, apart = gain(), needed()
-            if gained is None or held is None or least is None or apart is None:
+            if gained is None or held is None or not span or least is None or apart is None:
                 return None
-            return gained >= least and gained - held >= apart
+            return gained >= least * span and gained / span - held >= apart
 
         return check
 
@@ -118,21 +118,22 @@ class HeldOut(Kind):
 
     def _needed(self, view: View) -> Reader:
         """How far the gains must be apart."""
-        gap, scale, episodes = self.gap.bind(view), self.scale.bind(view), view.last(self.count)
+        gap, episodes = self.gap.bind(view), view.last(self.count)
 
         def needed() -> float | None:
-            floor, span, logged = gap(), scale(), episodes()
-            if floor is None or span is None:
+            floor, logged = gap(), episodes()
+            if floor is None:
                 return None
             size = logged if logged is not None and logged >= 1 else float(self.otherwise)
-            return max(floor, self.errors * math.sqrt(0.5 / size) * span)
+            return max(floor, self.errors * math.sqrt(0.5 / size))
 
         return needed
 
     def explain(self, view: View) -> Verdict:
         """The numbers that the check compares."""
         interval, apart = self._interval(view), self._needed(view)()
-        gained, held = interval.training_gain, interval.held_gain
+        gained, held, span = interval.training_gain, interval.held_gain, self.scale.bind(view)()
+        gained = gained / span if gained is not None and span else None
         values = known(training_gain=gained, held_out_gain=held, needed=apart)
         reason = (
             f"since the first evaluation {self.training} gained {text(gained)}, {self.held_out} {text(held)} "

@@ -14,7 +14,7 @@ from rltriage.exporters.report import words
 from rltriage.exporters.report.curves import Curves
 from rltriage.exporters.report.html import report_html
 from rltriage.exporters.report.model import Chart, Check, Line
-from rltriage.exporters.report.plain import report_json
+from rltriage.exporters.report.plain import report_json, reports_markdown
 from rltriage.exporters.report.svg import chart_svg
 from rltriage.exporters.report.triage_map import map_svg
 
@@ -108,6 +108,24 @@ def test_a_band_is_drawn_where_a_reference_has_one(report_of, live_reference) ->
     without = report_html([report_of(live_reference, kl_coef=0.2, references=[healthy])])
     assert 'class="band"' not in without
     assert "kl_coef is 0.2 here and 0.1 there" in without
+
+
+def test_what_changed_in_config_is_said_under_the_headline(report_of, live_reference) -> None:
+    """Against the reference that was given, in page, JSON and Markdown."""
+    band = Range(0.01, 0.002, 0.001, 0.005, 0.02)
+    healthy = Reference("ours", ((0, 99),), {"kl_ref": (band,)}, {"kl_coef": 0.1}, ("a",))
+    report = report_of(live_reference, kl_coef=0.2, references=[healthy])
+    words = "The configuration differs from the healthy reference ours: kl_coef 0.1 -&gt; 0.2."
+    assert words in report_html([report])
+    assert report_json(report)["config_changed"][0]["now"] == 0.2
+    assert "differs from the healthy reference ours" in reports_markdown([report])
+
+
+def test_a_question_is_asked_and_nobody_is_accused(report_of, live_reference) -> None:
+    """Without the fact that decides, the headline says that it is open, and the question follows."""
+    page = report_html([report_of(live_reference)])
+    assert "No fault is suspected yet in 12 rows: whether it is ref_is_policy is a question to you." in page
+    assert "Asked: ref_is_policy (kl-ref-exactly-zero), a fault only if kl_coef &gt; 0: pass --config kl_coef=...<" in page
 
 
 def test_invariants_are_listed_with_their_values(report_of) -> None:
