@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rltriage.engine.aggregates import Series
+from rltriage.rules.conditions.base import Tracker
 
 Known = Sequence[Series]
 REWINDABLE = 256
@@ -15,7 +16,7 @@ REWINDABLE = 256
 class PushError(Exception):
     """A tracker failed; never leaves the history."""
 
-    def __init__(self, series: Series, tracker: object, reason: Exception) -> None:
+    def __init__(self, series: Series, tracker: Tracker, reason: Exception) -> None:
         super().__init__(str(reason))
         self.series = series
         self.tracker = tracker
@@ -27,25 +28,22 @@ class Pair:
 
     __slots__ = ("left", "ratio", "right", "series", "steps")
 
-    def __init__(self, left: Series, right: Series, ratio: bool) -> None:
+    def __init__(self, left: Series, right: Series, ratio: bool, series: Series) -> None:
         self.left = left
         self.right = right
         self.ratio = ratio
-        self.series = Series()
+        self.series = series
         self.steps: deque[int] = deque(maxlen=REWINDABLE)
 
-    def update(self, row: int, step: int) -> None:
-        """Take this row if both metrics are in it."""
+    def update(self, row: int, step: int) -> bool:
+        """Take this row if both metrics are in it; whether everybody who waits on the series may sleep on."""
         one, other = self.left.last, self.right.last
         if self.left.row != row or self.right.row != row or self.series.row == row or one is None or other is None:
-            return
-        if not self.ratio:
-            self.series.push(one - other, row)
-        elif other != 0.0:
-            self.series.push(one / other, row)
-        else:
-            return
+            return True
+        if self.ratio and other == 0.0:
+            return True
         self.steps.append(step)
+        return self.series.push(one / other if self.ratio else one - other, row)
 
     def rewind(self, step: int) -> None:
         """The run went back to `step`."""
@@ -56,8 +54,11 @@ class Pair:
         self.series.rewind(dropped, step)
 
 
-def push(values: Mapping[str, float], known: Iterator[Series], row: int) -> None:
-    """Push values into their series (`Series.push` written out: this loop is most of what a row costs)."""
+def push(values: Mapping[str, float], known: Iterator[Series], row: int, left: list[Series]) -> None:
+    """Push values into their series (`Series.push` written out: this loop is most of what a row costs).
+
+    `left` takes the series whose value is outside of where everybody sleeps on.
+    """
     tracker: Callable[[float], None] | None = None
     for series in known:
         value = values[series.name] + 0.0  # so that -0.0 is 0
@@ -69,9 +70,11 @@ def push(values: Mapping[str, float], known: Iterator[Series], row: int) -> None
             ring.append(value)
             if len(ring) > series.limit:
                 del ring[: -series.keep]
+        if not series.low <= value <= series.high:
+            left.append(series)
         if series.pushes:
             try:
                 for tracker in series.pushes:
                     tracker(value)
             except Exception as error:
-                raise PushError(series, getattr(tracker, "__self__", None), error) from error
+                raise PushError(series, getattr(tracker, "__self__", None), error) from error  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Condition, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Condition, Guards, Kind, Past, Rest, Verdict, View
 
 
 class Compound(Kind):
@@ -60,16 +60,16 @@ class All(Compound):
         return min(part.cost for part in self.of)
 
     def bind(self, view: View) -> Check:
-        """Compile the cheapest part; the order in which parts are asked changes no verdict."""
-        return _Every(view, self.of).check
+        """Compile the parts, to be asked in the order of their cost: the order changes no verdict."""
+        return _every(tuple(view.check(part) for part in sorted(self.of, key=_cost)))
 
-    def settled(self, view: View) -> bool:
-        """One part can never hold again."""
-        return any(part.settled(view) for part in self.of)
+    def rest(self, view: View) -> Rest:
+        """One part that stays false is enough."""
+        return _while_one_is_false(tuple((view.check(part), view.rest(part)) for part in sorted(self.of, key=_cost)))
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The parts' verdicts in a row."""
-        return _joined(view.check(self)(), [part.explain(view) for part in self.of], " and ")
+        return _joined(view.check(self)(past), [part.explain(view, past) for part in self.of], " and ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class Any(Compound):
         """Compile the parts in their order."""
         return _some(tuple(view.check(part) for part in self.of))
 
-    def settled(self, view: View) -> bool:
-        """No part can hold again."""
-        return all(part.settled(view) for part in self.of)
+    def rest(self, view: View) -> Rest:
+        """Every part has to stay as it is."""
+        return _while_all_stay(tuple(view.rest(part) for part in self.of))
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The parts' verdicts in a row."""
-        return _joined(view.check(self)(), [part.explain(view) for part in self.of], " or ")
+        return _joined(view.check(self)(past), [part.explain(view, past) for part in self.of], " or ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,63 +126,41 @@ class Not(Compound):
         """Compile the negation."""
         inner = view.check(self.part)
 
-        def check() -> bool | None:
-            holds = inner()
+        def check(past: Past) -> bool | None:
+            holds = inner(past)
             return None if holds is None else not holds
 
         return check
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The part's verdict, turned around."""
-        verdict = self.part.explain(view)
-        return Verdict(view.check(self)(), verdict.values, f"not ({verdict.reason})")
-
-
-class _Every:
-    """Asks first the part that last was false, at the start the cheapest: most combinations do not hold for long.
-
-    The others are compiled when they are first asked, which in most runs is never.
-    """
-
-    __slots__ = ("first", "of", "others", "view")
-
-    def __init__(self, view: View, of: tuple[Condition, ...]) -> None:
-        self.view, self.of = view, of
-        self.first = view.check(min(of, key=_cost))
-        self.others: list[Check] | None = None
-        if view.eager:
-            self._bind()
-
-    def check(self) -> bool | None:
-        """False as soon as one part is, unknown if one is."""
-        verdict = self.first()
-        if verdict is False:
-            return False
-        others = self._bind() if self.others is None else self.others
-        for index, check in enumerate(others):
-            holds = check()
-            if holds is False:
-                others[index], self.first = self.first, check
-                return False
-            if holds is None:
-                verdict = None
-        return verdict
-
-    def _bind(self) -> list[Check]:
-        """The other parts, the cheap ones first."""
-        self.others = [self.view.check(part) for part in sorted(self.of, key=_cost)[1:]]
-        return self.others
+        verdict = self.part.explain(view, past)
+        return Verdict(view.check(self)(past), verdict.values, f"not ({verdict.reason})")
 
 
 def _cost(condition: Condition) -> int:
     return condition.cost
 
 
+def _every(checks: tuple[Check, ...]) -> Check:
+    def every(past: Past) -> bool | None:
+        verdict: bool | None = True
+        for check in checks:
+            holds = check(past)
+            if holds is False:
+                return False
+            if holds is None:
+                verdict = None
+        return verdict
+
+    return every
+
+
 def _some(checks: tuple[Check, ...]) -> Check:
-    def some(checks: tuple[Check, ...] = checks) -> bool | None:
+    def some(past: Past) -> bool | None:
         verdict: bool | None = False
         for check in checks:
-            holds = check()
+            holds = check(past)
             if holds:
                 return True
             if holds is None:
@@ -190,6 +168,31 @@ def _some(checks: tuple[Check, ...]) -> Check:
         return verdict
 
     return some
+
+
+def _while_one_is_false(parts: tuple[tuple[Check, Rest], ...]) -> Rest:
+    def rest(past: Past) -> Guards | None:
+        for check, rest in parts:
+            if check(past) is False:
+                guards = rest(past)
+                if guards is not None:
+                    return guards
+        return None
+
+    return rest
+
+
+def _while_all_stay(rests: tuple[Rest, ...]) -> Rest:
+    def rest(past: Past) -> Guards | None:
+        found: Guards = ()
+        for rest in rests:
+            guards = rest(past)
+            if guards is None:
+                return None
+            found += guards
+        return found
+
+    return rest
 
 
 def _joined(holds: bool | None, verdicts: Sequence[Verdict], word: str) -> Verdict:

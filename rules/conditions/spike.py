@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Observer, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Guard, Guards, Kind, Observer, Past, Rest, Verdict, View, text
+from rltriage.rules.conditions.limits import renewed, short_of
 from rltriage.rules.conditions.noise import sorted_median
 
 
@@ -95,12 +97,13 @@ class Spike(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile; the deviation is computed only for values beyond the factor."""
-        around, floor, factor, mads, minimum = self._around(view), self.floor, self.factor, self.mads, self.min
+        tracked, floor, factor, mads, minimum = self._around(view), self.floor, self.factor, self.mads, self.min
         fresh = view.fresh(self.metric)
 
-        def check() -> bool | None:
+        def check(past: Past) -> bool | None:
+            around = tracked(past)
             value = around.latest
-            if value is None or len(around.sorted) < minimum or not fresh():
+            if value is None or len(around.sorted) < minimum or not fresh(past):
                 return None
             if value < floor:
                 return False
@@ -109,13 +112,27 @@ class Spike(Kind):
 
         return check
 
-    def _around(self, view: View) -> Neighbourhood:
-        key = ("neighbourhood", self.window, self.ignore)
-        return view.track(self.metric, key, lambda: Neighbourhood(self.window, self.ignore))
+    def rest(self, view: View) -> Rest:
+        """While the size of the newest value is below the floor, once there are values around it."""
+        tracked, logged = self._around(view), view.count(self.metric)
+        low, high = short_of("at_least", self.floor, absolute=True) or (inf, -inf)
 
-    def explain(self, view: View) -> Verdict:
+        def rest(past: Past) -> Guards | None:
+            around = tracked(past)
+            if not logged(past):
+                return (renewed(self.metric),)
+            quiet = around.latest is not None and around.latest < self.floor and len(around.sorted) >= self.min
+            return (Guard(self.metric, low, high),) if quiet else None
+
+        return rest
+
+    def _around(self, view: View) -> Callable[[Past], Neighbourhood]:
+        size, ignore = self.window, self.ignore
+        return view.track(self.metric, ("neighbourhood", size, ignore), lambda past: Neighbourhood(size, ignore))
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        around, floor, factor, mads, minimum = self._around(view), self.floor, self.factor, self.mads, self.min
+        around, floor, factor, mads, minimum = self._around(view)(past), self.floor, self.factor, self.mads, self.min
         value = around.latest
         if value is None or len(around.sorted) < minimum:
             reason = f"{self.metric}: {len(around.sorted)} of {minimum} values before it"
@@ -126,4 +143,4 @@ class Spike(Kind):
             f"|{self.metric}| = {text(value)}, median {text(middle)} (needs {factor:g} x), MAD {text(deviation)} "
             f"(needs {mads:g} above), floor {floor:g}"
         )
-        return Verdict(view.check(self)(), values, reason)
+        return Verdict(view.check(self)(past), values, reason)

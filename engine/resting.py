@@ -1,0 +1,78 @@
+"""Rules that rest: nobody asks them while the newest values stay where they cannot hold.
+
+A rule that is idle and does not hold may say, by its condition's `rest`, within which values of which metrics that stays
+so. It then sleeps on those series: a row costs one comparison per metric, not a check per rule, and only rules whose
+interval was left are asked again. Config facts, a step back and other rules wake everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING
+
+from rltriage.rules.conditions.base import Guards
+
+if TYPE_CHECKING:
+    from rltriage.engine.aggregates import Series
+    from rltriage.engine.history import History
+
+PATIENCE = 8
+"""Rows after a failed attempt or an awakening before a rule tries to rest again: falling asleep costs more than a check."""
+
+
+class Sleeper:
+    """Something that need not be asked while its guards hold. `guards` is None while it is awake."""
+
+    __slots__ = ("again", "guards")
+
+    def __init__(self) -> None:
+        self.guards: Guards | None = None
+        self.again = 0
+
+    def rest(self, past: History) -> Guards | None:
+        """While which guards nothing changes; None if nobody can tell."""
+        raise NotImplementedError
+
+    def try_to_rest(self, past: History) -> None:
+        """Fall asleep if it can; otherwise it tries again after a while."""
+        guards = self.rest(past)
+        if guards is None:
+            self.again = past.index + PATIENCE
+            return
+        self.guards = guards
+        for metric, low, high in guards:
+            series = past.own(metric)
+            series.sleepers = (*series.sleepers, (self, low, high))
+            series.low, series.high = max(series.low, low), min(series.high, high)
+
+    def wake(self, past: History) -> None:
+        """It is asked again."""
+        if self.guards is None:
+            return
+        for guard in self.guards:
+            series = past.series[guard.metric]
+            series.sleepers = tuple(each for each in series.sleepers if each[0] is not self)
+            series.low = max((low for _, low, _ in series.sleepers), default=-inf)
+            series.high = min((high for _, _, high in series.sleepers), default=inf)
+        self.guards = None
+        self.again = past.index + PATIENCE
+
+
+def disturb(series: Series, past: History) -> None:
+    """The newest value left somebody's interval: wake whom it concerns."""
+    value = series.last
+    assert value is not None
+    for sleeper, low, high in series.sleepers:
+        if not low <= value <= high:
+            sleeper.wake(past)
+
+
+def wake_all(sleepers: Iterable[Sleeper], past: History) -> None:
+    """What everybody relied on has changed."""
+    for sleeper in sleepers:
+        sleeper.guards = None
+        sleeper.again = 0
+    for series in past.series.values():
+        series.sleepers = ()
+        series.low, series.high = -inf, inf
