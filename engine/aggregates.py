@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from rltriage.rules.conditions.base import Baseline, Tracker
-from rltriage.rules.conditions.noise import median, sorted_median
+from rltriage.rules.conditions.noise import median
 
 if TYPE_CHECKING:
     from rltriage.engine.resting import Sleeper
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 WindowFunction = Callable[[Sequence[float]], float]
 
 _NOTHING = array("d")
-"""The ring of a metric of which only the newest value is read."""
+"""What a full head keeps of its values."""
 
 
 class Need:
@@ -50,11 +49,11 @@ class Series:
     """
 
     __slots__ = (
+        "append",
         "failed",
         "high",
         "keep",
         "last",
-        "limit",
         "lost",
         "low",
         "name",
@@ -74,9 +73,9 @@ class Series:
         self.row = -1
         self.version = 0
         self.lost = 0
-        self.keep = 0
-        self.limit = 0
-        self.values = _NOTHING
+        self.keep = 1
+        self.values = array("d")
+        self.append = self.values.append
         self.trackers: tuple[Tracker, ...] = ()
         self.failed: tuple[Tracker, ...] = ()
         self.pushes: tuple[Callable[[float], None], ...] = ()
@@ -94,7 +93,7 @@ class Series:
 
         A new tracker is fed with the observations that are kept, if they are all there were.
         """
-        self._grow(need.keep)
+        self.keep = max(self.keep, need.keep)
         old = dict(zip(self.need.keys, self.trackers, strict=False)) if self.trackers else {}
         self.need = need
         if len(self.trackers) == len(need.makes) and all(key in old for key in need.keys):
@@ -103,13 +102,6 @@ class Series:
         pairs = zip(need.keys, need.makes, strict=True)
         self.trackers = tuple(old[key] if key in old else self._caught_up(make(past)) for key, make in pairs)
         self.retire()
-
-    def _grow(self, size: int) -> None:
-        if size > self.keep:
-            if not self.keep:
-                self.values = array("d")
-            self.keep = size
-            self.limit = size + 8 + size // 4
 
     def _caught_up(self, tracker: Tracker) -> Tracker:
         if self.count and self.count == len(self.values):
@@ -124,13 +116,15 @@ class Series:
         self.row = row
         self.last = value
         self.version += 1
-        if self.keep:
-            self.values.append(value)
-            if len(self.values) > self.limit:
-                del self.values[: -self.keep]
+        self.append(value)
         for push in self.pushes:
             push(value)
         return self.low <= value <= self.high
+
+    def trim(self) -> None:
+        """Let go of observations that nobody needs."""
+        if len(self.values) > self.keep:
+            del self.values[: -self.keep]
 
     def drop(self, tracker: Tracker) -> set[str]:
         """Stop feeding a tracker; the rules that read it."""
@@ -147,7 +141,7 @@ class Series:
         """The run went back to `step`: drop the newest observations; trackers of the whole segment keep what they saw."""
         self.version += 2  # two, so that nobody takes it for one more observation
         self.lost += dropped + 2
-        if self.keep and dropped:
+        if dropped:
             del self.values[-dropped:]
         if self.values:
             self.last = self.values[-1]
@@ -207,23 +201,24 @@ class Extremes(Baseline):
 class Best(Baseline):
     """The largest median of a number of consecutive observations; kept over a rewind."""
 
-    __slots__ = ("arrival", "best", "ordered", "size")
+    __slots__ = ("best", "size", "values")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.arrival = array("d")
-        self.ordered: list[float] = []
+        self.values = array("d")
         self.best: float | None = None
 
     def push(self, value: float) -> None:
         """Take one observation."""
-        self.arrival.append(value)
-        insort(self.ordered, value)
-        if len(self.arrival) > self.size:
-            del self.ordered[bisect_left(self.ordered, self.arrival.pop(0))]
-        if len(self.arrival) == self.size:
-            middle = sorted_median(self.ordered)
-            if self.best is None or middle > self.best:
+        best, values = self.best, self.values
+        values.append(value)
+        if len(values) > self.size:
+            del values[0]
+        elif len(values) < self.size:
+            return
+        if best is None or value > best or self.size % 2 == 0:  # else no odd median can have risen beyond it
+            middle = median(values)
+            if best is None or middle > best:
                 self.best = middle
 
 

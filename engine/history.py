@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rltriage.engine.aggregates import Series
-from rltriage.engine.pushing import REWINDABLE, Known, Pair, PushError, push
+from rltriage.engine.pushing import REWINDABLE, Known, Pair, PushError, feed, known_of, push
 from rltriage.engine.readers import fact_number
-from rltriage.engine.resting import disturb
+from rltriage.engine.resting import Sleeper, disturb
 from rltriage.engine.rows import Fact
 from rltriage.engine.steps import Strides
 from rltriage.rules.conditions.noise import sorted_median
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SETTLING = frozenset((8, 16, 32, 64, 128, 256))
 """Rows at which starts are complete and first rows past, so that it pays to look for trackers that have learnt all."""
+TRIMMED = 16
+"""Rows after which rings let go of what nobody needs."""
 _resumed_at = fact_number("resumed_at")
 
 
@@ -39,7 +41,7 @@ class History:
     """What one run has logged in one segment (`rules.conditions.base.Past`), as far as its layout needs it.
 
     Metrics that the run has not logged are the layout's blank series, which nobody pushes into. `memo` holds what readers
-    computed, `kept` the counters of conditions, `fired` the levels at which rules fired.
+    computed, `kept` the counters of conditions, `fired` the levels at which rules fired, `alarms` who wakes at which row.
     """
 
     __slots__ = (
@@ -47,6 +49,7 @@ class History:
         "_log_steps",
         "_moved",
         "_moving",
+        "alarms",
         "bad",
         "epoch",
         "facts",
@@ -78,6 +81,7 @@ class History:
         self.memo: dict[object, Any] = {}
         self.kept: dict[object, Any] = {}
         self.fired: dict[tuple[str, str, int], float | None] = {}
+        self.alarms: dict[int, list[Sleeper]] = {}
         self.names: frozenset[str] = frozenset()
         self.epoch = 0
         self.strides = Strides()
@@ -102,10 +106,17 @@ class History:
         self.row = self.bad = _NONE
         self.now = time
         self.strides.take(step, time, self.index, _resumed_at(self) if "resumed_at" in self.facts else None)
-        if self.index in SETTLING:
+        due = self.alarms.pop(self.index, None)
+        if due is not None:
+            for sleeper in due:
+                sleeper.wake(self, 0)
+        if not self.index % TRIMMED:
             for series in self.series.values():
-                if series.version:
-                    series.retire()
+                series.trim()
+        if self.index in SETTLING:
+            self.epoch += 1
+            for series in self.series.values():
+                series.retire()
 
     def take(
         self,
@@ -125,10 +136,11 @@ class History:
         index = self.index
         failed: list[tuple[set[str], Exception]] = []
         left: list[Series] = []
-        items = iter(known)
+        push(known, good, index, left)
+        tracked = iter(known.tracked)
         while True:
             try:
-                push(good, items, index, left)
+                feed(tracked)
                 break
             except PushError as error:
                 failed.append((error.series.drop(error.tracker), error.reason))
@@ -150,7 +162,7 @@ class History:
         dropped: dict[int, tuple[Series, int]] = {}
         while self._log_steps and self._log_steps[-1] >= step:
             self._log_steps.pop()
-            for series in self._log.pop():
+            for series in self._log.pop().series:
                 dropped[id(series)] = (series, dropped.get(id(series), (series, 0))[1] + 1)
         for series, count in dropped.values():
             series.rewind(count, step)
@@ -170,7 +182,7 @@ class History:
             self.epoch += 1
         return found
 
-    def follow(self, names: Iterable[str]) -> list[Series]:
+    def follow(self, names: Iterable[str]) -> Known:
         """The series of those of a row's metrics that something reads; new names are matched with the patterns."""
         layout = self.layout
         for name in names:
@@ -180,7 +192,7 @@ class History:
                     found.append(name)
         if layout.version != self.version:
             self.fit()
-        known = [self.own(name) for name in names if name in layout.needs and name not in layout.derivations]
+        known = known_of([self.own(name) for name in names if name in layout.needs and name not in layout.derivations])
         for name, (left, right, ratio) in layout.derivations.items():
             if name not in self.pairs and self._is_own(left) and self._is_own(right):
                 self.pairs[name] = Pair(self.own(left), self.own(right), ratio, self.own(name))

@@ -144,7 +144,10 @@ class Monitor:
                 history.rewind(step)
                 self._wake_all()
         if not merged:
+            resumed = history.strides.resumed_row
             history.begin(step, row.time)
+            if history.strides.resumed_row != resumed:
+                self._wake_all()
         if self._last is None:
             self._first = step
         self._last = step

@@ -96,7 +96,7 @@ class Planner:
 
     def _make(self, names: tuple[str, ...], merged: frozenset[str]) -> Plan:
         history, states, hooks = self._history, self._states, self.hooks
-        known = tuple(history.follow(names))
+        known = history.follow(names)
         history.meet(names)
         shape = shape_of(history.layout, names, merged, history.names)
         on = {state.rule.id for state in states if not state.skipped}

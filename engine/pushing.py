@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
 from rltriage.engine.aggregates import Series
 from rltriage.rules.conditions.base import Tracker
 
-Known = Sequence[Series]
 REWINDABLE = 256
 """Rows over which a step back is undone; a run that goes back further keeps its oldest ones."""
 
@@ -54,27 +55,42 @@ class Pair:
         self.series.rewind(dropped, step)
 
 
-def push(values: Mapping[str, float], known: Iterator[Series], row: int, left: list[Series]) -> None:
-    """Push values into their series (`Series.push` written out: this loop is most of what a row costs).
+class Known(NamedTuple):
+    """Where a row's values go: the series of its metrics, how to take their values out of the row, and who has trackers."""
+
+    series: tuple[Series, ...]
+    pick: Callable[[Mapping[str, float]], Sequence[float]]
+    tracked: tuple[Series, ...]
+
+
+def known_of(series: Sequence[Series]) -> Known:
+    """Of these series."""
+    names = [one.name for one in series]
+    pick = itemgetter(*names) if len(names) > 1 else lambda row: [row[name] for name in names]
+    return Known(tuple(series), pick, tuple(one for one in series if one.pushes))
+
+
+def push(known: Known, row: Mapping[str, float], index: int, left: list[Series]) -> None:
+    """Push values into their series: this loop is much of what a row costs. Trackers are fed by `feed`.
 
     `left` takes the series whose value is outside of where everybody sleeps on.
     """
-    tracker: Callable[[float], None] | None = None
-    for series in known:
-        value = values[series.name] + 0.0  # so that -0.0 is 0
-        series.row = row
+    for series, value in zip(known.series, known.pick(row), strict=True):
+        value += 0.0  # so that -0.0 is 0
+        series.row = index
         series.last = value
         series.version += 1
-        if series.keep:
-            ring = series.values
-            ring.append(value)
-            if len(ring) > series.limit:
-                del ring[: -series.keep]
+        series.append(value)
         if not series.low <= value <= series.high:
             left.append(series)
-        if series.pushes:
-            try:
-                for tracker in series.pushes:
-                    tracker(value)
-            except Exception as error:
-                raise PushError(series, getattr(tracker, "__self__", None), error) from error  # type: ignore[arg-type]
+
+
+def feed(tracked: Iterator[Series]) -> None:
+    """Show the newest values to trackers. Raises PushError for one that fails; the iterator goes on behind its series."""
+    push: Callable[[float], None] | None = None
+    for series in tracked:
+        try:
+            for push in series.pushes:
+                push(series.last)  # type: ignore[arg-type]
+        except Exception as error:
+            raise PushError(series, getattr(push, "__self__", None), error) from error  # type: ignore[arg-type]

@@ -100,11 +100,32 @@ class _Window:
         return self.function(values[max(0, seen - self.size) : seen])
 
 
+class _Median(_Window):
+    """The commonest function of a window, without a call in between."""
+
+    __slots__ = ()
+
+    def __call__(self, past: History) -> float | None:
+        """The value at this row."""
+        values = past.series[self.metric].values
+        seen = len(values) - self.skip
+        if seen < self.minimum:
+            return None
+        first = seen - self.size
+        ordered = sorted(values[first if first > 0 else 0 : seen])
+        half = len(ordered) >> 1
+        return ordered[half] if len(ordered) & 1 else 0.5 * (ordered[half - 1] + ordered[half])
+
+
+def _statistic(metric: str, size: int, stat: str, minimum: int, skip: int) -> _Window:
+    return (_Median if stat == "median" else _Window)(metric, size, window_function(stat), minimum, skip)
+
+
 def window(metric: str, size: int, stat: str, minimum: int, skip: int) -> Reader:
     """A function of a window, which is cheap enough to compute for each rule that asks."""
     if size == 1 and not skip:
         return last(metric)
-    return _Window(metric, size, window_function(stat), minimum, skip)
+    return _statistic(metric, size, stat, minimum, skip)
 
 
 BEYOND: Mapping[str, Callable[[float, float], bool]] = {"above": gt, "at_least": ge, "below": lt, "at_most": le}
@@ -120,7 +141,7 @@ class Comparison:
     def __init__(self, passing: Passing, limit: float | Reader) -> None:
         metric, size, stat, minimum, word, absolute = passing
         self.passing, self.limit = passing, limit
-        self.read = _Window(metric, size, window_function(stat), minimum, 0)
+        self.read = _statistic(metric, size, stat, minimum, 0)
         self.beyond = BEYOND[word]
         self.extreme = not absolute and (stat, word) in ONE_IS_ENOUGH
 
@@ -243,6 +264,9 @@ class GainZ(_Remembered):
         return None if spread is None else z_score(current - first, standard_error(spread, self.parts))
 
 
+NUMBERS = (int, float)
+
+
 def fact_value(name: str) -> Callable[[History], Any]:
     """A config fact as it is, None while unknown; `name.key` and `name.0` look into mappings and lists."""
     plain, _, path = name.partition(".")
@@ -262,8 +286,11 @@ def fact_number(name: str) -> Reader:
     inside = fact_value(name)
 
     def read(past: History) -> float | None:
-        value = inside(past)
-        return None if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+        fact = past.facts.get(name)
+        value = inside(past) if fact is None else fact.value
+        if type(value) is float:
+            return value
+        return float(value) if isinstance(value, NUMBERS) and not isinstance(value, bool) else None
 
     return read
 

@@ -2,7 +2,7 @@
 
 A rule that is idle and does not hold may say, by its condition's `rest`, within which values of which metrics that stays
 so. It then sleeps on those series: a row costs one comparison per metric, not a check per rule, and only rules whose
-interval was left are asked again. Config facts, a step back and other rules wake everybody.
+interval was left are asked again. New config facts, a step back, a resume and other rules wake everybody.
 """
 
 from __future__ import annotations
@@ -11,24 +11,27 @@ from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING
 
-from rltriage.rules.conditions.base import Guards
+from rltriage.rules.conditions.base import ROWS, Guards
 
 if TYPE_CHECKING:
     from rltriage.engine.aggregates import Series
     from rltriage.engine.history import History
 
 PATIENCE = 8
-"""Rows after a failed attempt or an awakening before a rule tries to rest again: falling asleep costs more than a check."""
+"""Rows after an awakening or a failed attempt before a rule tries to rest again: falling asleep costs more than a check."""
+LONGEST = 128
+"""The same after many attempts that failed."""
 
 
 class Sleeper:
     """Something that need not be asked while its guards hold. `guards` is None while it is awake."""
 
-    __slots__ = ("again", "guards")
+    __slots__ = ("again", "guards", "patience")
 
     def __init__(self) -> None:
         self.guards: Guards | None = None
         self.again = 0
+        self.patience = PATIENCE
 
     def rest(self, past: History) -> Guards | None:
         """While which guards nothing changes; None if nobody can tell."""
@@ -38,25 +41,31 @@ class Sleeper:
         """Fall asleep if it can; otherwise it tries again after a while."""
         guards = self.rest(past)
         if guards is None:
-            self.again = past.index + PATIENCE
+            self.again = past.index + self.patience
+            self.patience = min(2 * self.patience, LONGEST)
             return
-        self.guards = guards
+        self.guards, self.patience = guards, PATIENCE
         for metric, low, high in guards:
+            if metric == ROWS:
+                past.alarms.setdefault(past.index + int(high) + 1, []).append(self)
+                continue
             series = past.own(metric)
             series.sleepers = (*series.sleepers, (self, low, high))
             series.low, series.high = max(series.low, low), min(series.high, high)
 
-    def wake(self, past: History) -> None:
-        """It is asked again."""
+    def wake(self, past: History, patience: int = PATIENCE) -> None:
+        """It is asked again, and may rest again after some rows."""
         if self.guards is None:
             return
         for guard in self.guards:
+            if guard.metric == ROWS:
+                continue
             series = past.series[guard.metric]
             series.sleepers = tuple(each for each in series.sleepers if each[0] is not self)
             series.low = max((low for _, low, _ in series.sleepers), default=-inf)
             series.high = min((high for _, _, high in series.sleepers), default=inf)
         self.guards = None
-        self.again = past.index + PATIENCE
+        self.again = past.index + patience
 
 
 def disturb(series: Series, past: History) -> None:
@@ -73,6 +82,7 @@ def wake_all(sleepers: Iterable[Sleeper], past: History) -> None:
     for sleeper in sleepers:
         sleeper.guards = None
         sleeper.again = 0
+        sleeper.patience = PATIENCE
     for series in past.series.values():
         series.sleepers = ()
         series.low, series.high = -inf, inf

@@ -6,7 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Baseline, Check, Guards, Kind, Past, Rest, Verdict, View, known, never, text
+from rltriage.rules.conditions.base import (
+    ROWS,
+    Baseline,
+    Check,
+    Guard,
+    Guards,
+    Kind,
+    Past,
+    Rest,
+    Verdict,
+    View,
+    known,
+    text,
+)
 
 SETTLING = 20
 """Rows in all of which a metric must have been present before its absence means something."""
@@ -105,13 +118,28 @@ class Absent(Kind):
         return check
 
     def rest(self, view: View) -> Rest:
-        """A row that has just come is not overdue; the clock alone is asked anyway (`timed`)."""
+        """A row that has just come is not overdue, and the clock asks by itself (`timed`)."""
         if self.overdue is None:
-            return never
+            return self._rest_present(view)
 
         def rest(past: Past) -> Guards | None:
             waited, interval = past.silence()
             return () if waited == 0.0 and interval is not None else None
+
+        return rest
+
+    def _rest_present(self, view: View) -> Rest:
+        """For as many rows as the metrics would have to be missing."""
+        watched, rows = tuple(self._watched(view).values()), self.rows
+
+        def rest(past: Past) -> Guards | None:
+            if past.index < SETTLING:
+                return None
+            ages = [age(past) for presence, age in watched if presence(past).early >= SETTLING]
+            if not ages:
+                return ()
+            left = rows - 1 - max(ages)
+            return (Guard(ROWS, 0.0, float(left)),) if left > 0 else None
 
         return rest
 

@@ -33,6 +33,10 @@ class Past(Protocol):
     def bad(self) -> Mapping[str, float]:
         """The metrics of this row that are NaN or infinite."""
 
+    @property
+    def memo(self) -> dict[object, Any]:
+        """What spares work and may be forgotten at any time."""
+
     def moved(self) -> bool | None:
         """Whether an earlier row had grad_norm > 0 and lr > 0; None while those are not logged."""
 
@@ -61,8 +65,11 @@ class Guard(NamedTuple):
     high: float
 
 
+ROWS = ""
+"""In place of a metric in a guard: it holds for the next `high` rows."""
+
 Guards = tuple[Guard, ...]
-"""All of them; none means for good, until facts change or the run goes back."""
+"""All of them; none means for good, until config facts change, the run goes back or it resumes."""
 
 Rest = Callable[[Any], Guards | None]
 """While which guards a check that does not hold now (false or unknown) keeps its verdict; None if nobody can tell.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Past, Verdict, View
+from rltriage.rules.conditions.base import Check, Guards, Kind, Past, Rest, Verdict, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,16 @@ class Resumed(Kind):
             return passed is not None and passed < rows
 
         return check
+
+    def rest(self, view: View) -> Rest:
+        """Until the run resumes."""
+        rows = self.rows
+
+        def rest(past: Past) -> Guards | None:
+            passed = past.since_resume()
+            return () if passed is None or passed >= rows else None
+
+        return rest
 
     def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""

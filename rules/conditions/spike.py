@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Guard, Guards, Kind, Observer, Past, Rest, Verdict, View, text
+from rltriage.rules.conditions.base import ROWS, Check, Guard, Guards, Kind, Observer, Past, Rest, Verdict, View, text
 from rltriage.rules.conditions.limits import renewed, short_of
 from rltriage.rules.conditions.noise import sorted_median
+
+QUIET = 6
+"""Rows for which a value that is no spike may rest."""
 
 
 class Neighbourhood(Observer):
@@ -35,8 +38,9 @@ class Neighbourhood(Observer):
             insort(self.sorted, before)
             if len(self.arrival) > self.size:
                 del self.sorted[bisect_left(self.sorted, self.arrival.pop(0))]
-        self.latest = abs(value)
-        self.peak = max(self.peak, self.latest)
+        self.latest = latest = abs(value)
+        if latest > self.peak:
+            self.peak = latest
 
     @property
     def reach(self) -> int:
@@ -50,6 +54,10 @@ class Neighbourhood(Observer):
         self.latest = None
         for value in values:
             self.push(value)
+
+    def least_median(self, rows: int) -> float:
+        """The median is at least this for so many more values; the neighbourhood is full."""
+        return self.sorted[max(0, (len(self.sorted) - 1) // 2 - rows)] if len(self.sorted) > 2 * rows else 0.0
 
     def median(self) -> float:
         """The median of the neighbourhood; the caller has checked that there is one."""
@@ -113,16 +121,21 @@ class Spike(Kind):
         return check
 
     def rest(self, view: View) -> Rest:
-        """While the size of the newest value is below the floor, once there are values around it."""
-        tracked, logged = self._around(view), view.count(self.metric)
-        low, high = short_of("at_least", self.floor, absolute=True) or (inf, -inf)
+        """While the newest value is below the floor, or for some rows too small for what the median can become in them."""
+        tracked, logged, floor = self._around(view), view.count(self.metric), self.floor
+        low, high = short_of("at_least", floor, absolute=True) or (inf, -inf)
 
         def rest(past: Past) -> Guards | None:
             around = tracked(past)
-            if not logged(past):
+            value = around.latest
+            if value is None or not logged(past):
                 return (renewed(self.metric),)
-            quiet = around.latest is not None and around.latest < self.floor and len(around.sorted) >= self.min
-            return (Guard(self.metric, low, high),) if quiet else None
+            if value < floor:
+                return (Guard(self.metric, low, high),) if len(around.sorted) >= self.min else None
+            if len(around.sorted) < self.window:
+                return None
+            bound = self.factor * around.least_median(QUIET)
+            return (Guard(self.metric, -bound, bound), Guard(ROWS, 0.0, QUIET)) if value <= bound else None
 
         return rest
 

@@ -112,10 +112,12 @@ class Threshold(Kind):
     def bind(self, view: View) -> Check:
         """Compile the comparison; a plain number becomes a constant."""
         name, limit = self.limit
-        constant, passing = limit.constant, self._passing()
+        constant, passing, extreme = limit.constant, self._passing(), self._extreme()
+        bound = limit.bind(view) if constant is None else constant
         if passing is not None:
-            return view.passes(passing, limit.bind(view) if constant is None else constant)
-        return _compare(name, self.left.bind(view), limit.bind(view), self.tolerance, constant)
+            return view.passes(passing, bound)
+        check = _compare(name, self.left.bind(view), limit.bind(view), self.tolerance, constant)
+        return check if extreme is None else _both(view.passes(extreme, bound), check)
 
     def rest(self, view: View) -> Rest:
         """While the newest value does not reach a limit that stays where it is."""
@@ -123,7 +125,7 @@ class Threshold(Kind):
         lasting, own, logged = limit.lasting(view), self.left.lasting(view), view.count(self.metric)
         if lasting is None:
             return never
-        passing, bound = self._passing(), limit.bind(view)
+        passing, bound = self._passing() or self._extreme(), limit.bind(view)
         kept = never if passing is None else view.keeps(passing, bound)
         newest = view.last(self.metric) if self._is_newest else None
         final = self.times == 1.0 and self.plus is None and not self.abs and (self.stat, name) in FINAL
@@ -150,6 +152,14 @@ class Threshold(Kind):
         if name == "equals" and not (self.tolerance or self.abs):
             return (Guard(self.metric, *unequal(value, bound)),)
         return None
+
+    def _extreme(self) -> Passing | None:
+        """Of an extreme of a window that has to equal a limit: what it has to pass at least."""
+        words = {"max": "at_most", "min": "at_least"}
+        window, plain = self.window, self.times == 1.0 and self.plus is None and not (self.tolerance or self.abs)
+        if window is None or window.stat not in words or window.skip or not plain or self.limit[0] != "equals":
+            return None
+        return Passing(self.metric, window.last, window.stat, window.min or window.last, words[window.stat])
 
     @property
     def _is_newest(self) -> bool:
@@ -186,6 +196,16 @@ def _compare(name: str, read: Reader, other: Reader, tolerance: float, constant:
     if name in ("equals", "differs"):
         return _near(read, other, tolerance, name == "equals")
     return _general(name, read, other) if constant is None else _constant(name, read, constant)
+
+
+def _both(one: Check, other: Check) -> Check:
+    """The second where the first, which is cheaper and true whenever the second is, holds."""
+
+    def both(past: Past) -> bool | None:
+        holds = one(past)
+        return other(past) if holds else holds
+
+    return both
 
 
 def _constant(name: str, read: Reader, limit: float) -> Check:
