@@ -6,13 +6,10 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltriage.rules.conditions.base import Baseline, Tracker
 from rltriage.rules.conditions.noise import median
-
-if TYPE_CHECKING:
-    from rltriage.engine.resting import Sleeper
 
 WindowFunction = Callable[[Sequence[float]], float]
 
@@ -80,7 +77,7 @@ class Series:
         self.failed: tuple[Tracker, ...] = ()
         self.pushes: tuple[Callable[[float], None], ...] = ()
         self.low, self.high = -inf, inf
-        self.sleepers: tuple[tuple[Sleeper, float, float], ...] = ()
+        self.sleepers: tuple[Any, ...] = ()
         self.fit(need, past)
 
     @property

@@ -90,7 +90,7 @@ class History:
         self.step = 0
         self.row: Mapping[str, float] = {}
         self.bad: Mapping[str, float] = {}
-        self._log: deque[Known] = deque(maxlen=REWINDABLE)
+        self._log: deque[tuple[Series, ...]] = deque(maxlen=REWINDABLE)
         self._log_steps: deque[int] = deque(maxlen=REWINDABLE)
         self._moved = self._moving = False
 
@@ -109,7 +109,7 @@ class History:
         due = self.alarms.pop(self.index, None)
         if due is not None:
             for sleeper in due:
-                sleeper.wake(self, 0)
+                sleeper.ring(self)
         if not self.index % TRIMMED:
             for series in self.series.values():
                 series.trim()
@@ -149,7 +149,7 @@ class History:
                 left.append(pair.series)
         for series in left:
             disturb(series, self)
-        self._log.append(known)
+        self._log.append(known.series)
         self._log_steps.append(self.step)
         if not self._moving:
             gradient, rate = self.series["grad_norm"], self.series["lr"]
@@ -162,7 +162,7 @@ class History:
         dropped: dict[int, tuple[Series, int]] = {}
         while self._log_steps and self._log_steps[-1] >= step:
             self._log_steps.pop()
-            for series in self._log.pop().series:
+            for series in self._log.pop():
                 dropped[id(series)] = (series, dropped.get(id(series), (series, 0))[1] + 1)
         for series, count in dropped.values():
             series.rewind(count, step)
@@ -182,7 +182,7 @@ class History:
             self.epoch += 1
         return found
 
-    def follow(self, names: Iterable[str]) -> Known:
+    def follow(self, names: Iterable[str], before: Known | None = None) -> Known:
         """The series of those of a row's metrics that something reads; new names are matched with the patterns."""
         layout = self.layout
         for name in names:
@@ -192,11 +192,11 @@ class History:
                     found.append(name)
         if layout.version != self.version:
             self.fit()
-        known = known_of([self.own(name) for name in names if name in layout.needs and name not in layout.derivations])
+        known = tuple(self.own(name) for name in names if name in layout.needs and name not in layout.derivations)
         for name, (left, right, ratio) in layout.derivations.items():
             if name not in self.pairs and self._is_own(left) and self._is_own(right):
                 self.pairs[name] = Pair(self.own(left), self.own(right), ratio, self.own(name))
-        return known
+        return known_of(known, before)
 
     def _is_own(self, metric: str) -> bool:
         return self.series[metric] is not self.layout.blank.series[metric]

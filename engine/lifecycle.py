@@ -38,7 +38,7 @@ class Progress:
 class RuleState(Sleeper):
     """What is known about one rule of one run. The condition's verdict comes in, transitions come out.
 
-    While `busy` is false, a condition that does not hold changes nothing, so that the rule may rest.
+    While `busy` is false, a condition that does not hold changes nothing.
     """
 
     __slots__ = ("bound", "busy", "check", "counted", "progress", "question", "seen", "skipped")
@@ -91,8 +91,15 @@ class RuleState(Sleeper):
         return self.bound.check(past) if self.seen > self.bound.rule.after else None
 
     def rest(self, past: History) -> Guards | None:
-        """While which guards the rule does not hold."""
-        return None if self.seen < self.bound.rule.after else self.bound.rest(past)
+        """While which guards the verdict stays, if the same verdict once more changes nothing."""
+        after = self.bound.rule.after
+        return None if after and self.seen <= after else self.bound.rest(past)
+
+    def is_settled(self, holds: bool | None) -> bool:
+        """Whether this verdict once more changes nothing: not on a rule that is idle, nor true on one that is firing."""
+        if not holds:
+            return not self.busy
+        return self.open and self.progress is not None and not self.progress.quiet
 
     @property
     def open(self) -> bool:

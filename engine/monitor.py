@@ -184,7 +184,10 @@ class Monitor:
         if not plain:
             good, bad = finite(metrics)
             self._history.meet(bad)
+        names = self._history.names
         plan = self._planner.plan(tuple(good), merged)
+        if self._history.names is not names:
+            self._wake_all()
         for owners, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
             for rule_id in owners:
                 self._switch_off(rule_id, error)
@@ -208,7 +211,7 @@ class Monitor:
                 holds = state.check(history)
                 if holds or state.busy:
                     self._advance(state, holds, row, alerts)
-                elif index >= state.again:
+                if index >= state.again and state.is_settled(holds):
                     state.try_to_rest(history)
             except Exception as error:
                 self._switch_off(state.rule.id, error)
@@ -275,7 +278,9 @@ class Monitor:
     def close(self, state: State = "ended") -> StepReport:
         """The run ended (or went `stale`): open alerts close as such, never as resolved."""
         step = self._last if self._last is not None else 0
-        return self._finish(Row(step, _NONE, self._history.strides.time), self._closed_all(state, step), False)
+        alerts = self._closed_all(state, step)
+        self._wake_all()
+        return self._finish(Row(step, _NONE, self._history.strides.time), alerts, False)
 
     def explain(self, rule_id: str) -> Verdict:
         """Why a rule does or does not hold at the newest row. Raises KeyError for an unknown rule."""

@@ -91,12 +91,12 @@ class Planner:
         if found is None or found.epoch != self._history.epoch:
             if len(self._plans) >= MOST:
                 self._plans.clear()
-            found = self._plans[key] = self._make(names, merged)
+            found = self._plans[key] = self._make(names, merged, found)
         return found
 
-    def _make(self, names: tuple[str, ...], merged: frozenset[str]) -> Plan:
+    def _make(self, names: tuple[str, ...], merged: frozenset[str], before: Plan | None) -> Plan:
         history, states, hooks = self._history, self._states, self.hooks
-        known = history.follow(names)
+        known = history.follow(names, None if before is None else before.known)
         history.meet(names)
         shape = shape_of(history.layout, names, merged, history.names)
         on = {state.rule.id for state in states if not state.skipped}

@@ -63,11 +63,14 @@ class Known(NamedTuple):
     tracked: tuple[Series, ...]
 
 
-def known_of(series: Sequence[Series]) -> Known:
-    """Of these series."""
+def known_of(series: tuple[Series, ...], before: Known | None) -> Known:
+    """Of these series; shares what it can with what was known `before`, which the log of rows still holds."""
+    tracked = tuple(one for one in series if one.pushes)
+    if before is not None and before.series == series:
+        return Known(before.series, before.pick, tracked)
     names = [one.name for one in series]
     pick = itemgetter(*names) if len(names) > 1 else lambda row: [row[name] for name in names]
-    return Known(tuple(series), pick, tuple(one for one in series if one.pushes))
+    return Known(series, pick, tracked)
 
 
 def push(known: Known, row: Mapping[str, float], index: int, left: list[Series]) -> None:

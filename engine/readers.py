@@ -8,13 +8,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
 from rltriage.engine.aggregates import Head, Series, WindowFunction, window_function
 from rltriage.engine.rows import Fact
 from rltriage.rules.conditions.base import Guard, Guards, Passing, Reader
-from rltriage.rules.conditions.limits import short_of
+from rltriage.rules.conditions.limits import side
 from rltriage.rules.conditions.noise import median, scale_of, standard_error, z_score
 
 if TYPE_CHECKING:
@@ -162,22 +163,22 @@ class Comparison:
         return self.beyond(abs(value) if self.passing.absolute else value, bound)
 
     def rest(self, past: History) -> Guards | None:
-        """While the newest value does not reach the limit, if what is in the window cannot do so alone.
+        """While new values lie where the statistic is now, if those in the window do not carry it away.
 
-        A median follows most of its values: values that do not reach the limit cannot carry it there.
+        A median follows most of its values, a maximum rises with one and falls with all, a mean lies between its values.
         """
-        metric, size, stat, minimum, word, absolute = self.passing
+        metric, size, stat, _, word, absolute = self.passing
         limit, values = self.limit, past.series[metric].values[-size:]
         bound = limit if isinstance(limit, float) else limit(past)
-        interval = None if bound is None else short_of(word, bound, absolute)
-        if interval is None or bound is None or len(values) < minimum:
+        value = self.read(past)
+        if bound is None or value is None:
             return None
-        low, high = interval
+        low, high = side(word, bound, value, absolute)
         if stat == "mean":
             margin = 1e-9 * abs(bound) + 1e-300  # the mean of equal numbers may be rounded beyond them
             low, high = low + margin, high - margin
         outside = sum(not low <= value <= high for value in values)
-        if self.extreme:
+        if (stat == "max" and high == inf) or (stat == "min" and low == -inf):
             stays = low <= values[-1] <= high
         elif stat == "median":
             stays = 2 * outside < len(values)

@@ -1,13 +1,14 @@
-"""Rules that rest: nobody asks them while the newest values stay where they cannot hold.
+"""Rules that rest: nobody asks them while the newest values stay where their verdicts do not change.
 
-A rule that is idle and does not hold may say, by its condition's `rest`, within which values of which metrics that stays
-so. It then sleeps on those series: a row costs one comparison per metric, not a check per rule, and only rules whose
-interval was left are asked again. New config facts, a step back, a resume and other rules wake everybody.
+A rule that is idle and does not hold, or is firing and holds, may say, by its condition's `rest`, within which values of
+which metrics that stays so. It then sleeps on those series: a row costs one comparison per metric, not a check per rule,
+and only rules whose interval was left are asked again. New config facts, names that were never logged before, a step back,
+a resume and other rules wake everybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 PATIENCE = 8
 """Rows after an awakening or a failed attempt before a rule tries to rest again: falling asleep costs more than a check."""
 LONGEST = 128
-"""The same after many attempts that failed."""
+"""The same after many attempts that failed or were followed by a short sleep."""
 
 
 class Sleeper:
@@ -41,38 +42,59 @@ class Sleeper:
         """Fall asleep if it can; otherwise it tries again after a while."""
         guards = self.rest(past)
         if guards is None:
-            self.again = past.index + self.patience
-            self.patience = min(2 * self.patience, LONGEST)
+            self._lose_patience(past)
             return
-        self.guards, self.patience = guards, PATIENCE
+        self.guards, self.again = guards, past.index
         for metric, low, high in guards:
             if metric == ROWS:
                 past.alarms.setdefault(past.index + int(high) + 1, []).append(self)
                 continue
             series = past.own(metric)
-            series.sleepers = (*series.sleepers, (self, low, high))
+            series.sleepers = (*series.sleepers, self, low, high)
             series.low, series.high = max(series.low, low), min(series.high, high)
 
-    def wake(self, past: History, patience: int = PATIENCE) -> None:
+    def wake(self, past: History) -> None:
         """It is asked again, and may rest again after some rows."""
+        slept = past.index - self.again
+        if self._rise(past):
+            self.patience = PATIENCE if slept >= PATIENCE else self.patience
+            self._lose_patience(past)
+
+    def ring(self, past: History) -> None:
+        """Its rows are over: it may rest again at once."""
+        if self._rise(past):
+            self.again = past.index
+
+    def _rise(self, past: History) -> bool:
+        """Leave the series that it sleeps on; false if it is awake."""
         if self.guards is None:
-            return
+            return False
         for guard in self.guards:
-            if guard.metric == ROWS:
-                continue
-            series = past.series[guard.metric]
-            series.sleepers = tuple(each for each in series.sleepers if each[0] is not self)
-            series.low = max((low for _, low, _ in series.sleepers), default=-inf)
-            series.high = min((high for _, _, high in series.sleepers), default=inf)
+            if guard.metric != ROWS:
+                series = past.series[guard.metric]
+                others = [each for each in of(series) if each[0] is not self]
+                series.sleepers = tuple(part for each in others for part in each)
+                series.low = max((low for _, low, _ in others), default=-inf)
+                series.high = min((high for _, _, high in others), default=inf)
         self.guards = None
-        self.again = past.index + patience
+        return True
+
+    def _lose_patience(self, past: History) -> None:
+        self.again = past.index + self.patience
+        self.patience = min(2 * self.patience, LONGEST)
+
+
+def of(series: Series) -> Iterator[tuple[Sleeper, float, float]]:
+    """Who sleeps on a series, and between which values (kept flat, for there are many)."""
+    flat = series.sleepers
+    return zip(flat[::3], flat[1::3], flat[2::3], strict=True)
 
 
 def disturb(series: Series, past: History) -> None:
     """The newest value left somebody's interval: wake whom it concerns."""
     value = series.last
     assert value is not None
-    for sleeper, low, high in series.sleepers:
+    for sleeper, low, high in of(series):
         if not low <= value <= high:
             sleeper.wake(past)
 

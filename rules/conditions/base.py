@@ -69,10 +69,10 @@ ROWS = ""
 """In place of a metric in a guard: it holds for the next `high` rows."""
 
 Guards = tuple[Guard, ...]
-"""All of them; none means for good, until config facts change, the run goes back or it resumes."""
+"""All of them; none means for good: until config facts change, a new metric is logged, the run goes back or resumes."""
 
 Rest = Callable[[Any], Guards | None]
-"""While which guards a check that does not hold now (false or unknown) keeps its verdict; None if nobody can tell.
+"""While which guards a check keeps the verdict that it has now, be it true, false or unknown; None if nobody can tell.
 
 A rule at rest is not judged, so that a row costs a comparison per metric and not a check per rule.
 """
@@ -167,7 +167,7 @@ class View(Protocol):
         """Whether a statistic of a window is beyond a limit: what `window` and a comparison give, at less cost."""
 
     def keeps(self, window: Passing, limit: float | Reader) -> Rest:
-        """How `passes` rests while its limit does not change."""
+        """How `passes` rests, as long as its limit does not change."""
 
     def start(self, metric: str, baseline: int = 5, minimum: int | None = None) -> Reader:
         """The median of the segment's first `baseline` observations; None before there are `minimum` (default: all)."""

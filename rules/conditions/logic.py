@@ -64,8 +64,8 @@ class All(Compound):
         return _Every(tuple(view.check(part) for part in sorted(self.of, key=_cost)))
 
     def rest(self, view: View) -> Rest:
-        """One part that stays false is enough."""
-        return _while_one_is_false(tuple((view.check(part), view.rest(part)) for part in sorted(self.of, key=_cost)))
+        """While one part stays false, or all stay as they are."""
+        return _decided(tuple((view.check(part), view.rest(part)) for part in sorted(self.of, key=_cost)), False)
 
     def explain(self, view: View, past: Past) -> Verdict:
         """The parts' verdicts in a row."""
@@ -99,8 +99,8 @@ class Any(Compound):
         return _some(tuple(view.check(part) for part in self.of))
 
     def rest(self, view: View) -> Rest:
-        """Every part has to stay as it is."""
-        return _while_all_stay(tuple(view.rest(part) for part in self.of))
+        """While one part stays true, or all stay as they are."""
+        return _decided(tuple((view.check(part), view.rest(part)) for part in self.of), True)
 
     def explain(self, view: View, past: Past) -> Verdict:
         """The parts' verdicts in a row."""
@@ -131,6 +131,10 @@ class Not(Compound):
             return None if holds is None else not holds
 
         return check
+
+    def rest(self, view: View) -> Rest:
+        """While its part stays as it is."""
+        return view.rest(self.part)
 
     def explain(self, view: View, past: Past) -> Verdict:
         """The part's verdict, turned around."""
@@ -182,26 +186,16 @@ def _some(checks: tuple[Check, ...]) -> Check:
     return some
 
 
-def _while_one_is_false(parts: tuple[tuple[Check, Rest], ...]) -> Rest:
+def _decided(parts: tuple[tuple[Check, Rest], ...], deciding: bool) -> Rest:
+    """One part that decides alone is enough, if it stays; otherwise all of them have to."""
+
     def rest(past: Past) -> Guards | None:
+        found: Guards | None = ()
         for check, rest in parts:
-            if check(past) is False:
-                guards = rest(past)
-                if guards is not None:
-                    return guards
-        return None
-
-    return rest
-
-
-def _while_all_stay(rests: tuple[Rest, ...]) -> Rest:
-    def rest(past: Past) -> Guards | None:
-        found: Guards = ()
-        for rest in rests:
-            guards = rest(past)
-            if guards is None:
-                return None
-            found += guards
+            decides, guards = check(past) is deciding, rest(past)
+            if decides and guards is not None:
+                return guards
+            found = None if found is None or guards is None or decides else found + guards
         return found
 
     return rest

@@ -62,10 +62,10 @@ class Race(Kind):
     def rest(self, view: View) -> Rest:
         """While the newest value of `falling` has not fallen."""
         level = self._level(view)
-        kept = view.keeps(self._passing, level)
+        fallen, kept = view.passes(self._passing, level), view.keeps(self._passing, level)
 
         def rest(past: Past) -> Guards | None:
-            return None if level(past) is None else kept(past)
+            return kept(past) if fallen(past) is False else None
 
         return rest
 

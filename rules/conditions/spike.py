@@ -6,11 +6,11 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, nextafter
 from typing import ClassVar
 
 from rltriage.rules.conditions.base import ROWS, Check, Guard, Guards, Kind, Observer, Past, Rest, Verdict, View, text
-from rltriage.rules.conditions.limits import renewed, short_of
+from rltriage.rules.conditions.limits import renewed
 from rltriage.rules.conditions.noise import sorted_median
 
 QUIET = 6
@@ -123,7 +123,7 @@ class Spike(Kind):
     def rest(self, view: View) -> Rest:
         """While the newest value is below the floor, or for some rows too small for what the median can become in them."""
         tracked, logged, floor = self._around(view), view.count(self.metric), self.floor
-        low, high = short_of("at_least", floor, absolute=True) or (inf, -inf)
+        below = nextafter(floor, -inf)
 
         def rest(past: Past) -> Guards | None:
             around = tracked(past)
@@ -131,7 +131,7 @@ class Spike(Kind):
             if value is None or not logged(past):
                 return (renewed(self.metric),)
             if value < floor:
-                return (Guard(self.metric, low, high),) if len(around.sorted) >= self.min else None
+                return (Guard(self.metric, -below, below),) if len(around.sorted) >= self.min else None
             if len(around.sorted) < self.window:
                 return None
             bound = self.factor * around.least_median(QUIET)

@@ -19,7 +19,7 @@ from rltriage.rules.conditions.base import (
     never,
     text,
 )
-from rltriage.rules.conditions.limits import renewed, short_of, unequal
+from rltriage.rules.conditions.limits import renewed, side, unequal
 from rltriage.rules.conditions.terms import Stat, Term, Window
 
 LIMITS = ("above", "at_least", "below", "at_most", "equals", "differs")
@@ -120,13 +120,16 @@ class Threshold(Kind):
         return check if extreme is None else _both(view.passes(extreme, bound), check)
 
     def rest(self, view: View) -> Rest:
-        """While the newest value does not reach a limit that stays where it is."""
+        """While the newest value stays on its side of a limit that stays where it is."""
         name, limit = self.limit
         lasting, own, logged = limit.lasting(view), self.left.lasting(view), view.count(self.metric)
         if lasting is None:
             return never
-        passing, bound = self._passing() or self._extreme(), limit.bind(view)
+        check = view.check(self)
+        passing, extreme, bound = self._passing(), self._extreme(), limit.bind(view)
         kept = never if passing is None else view.keeps(passing, bound)
+        if extreme is not None:
+            kept = _while_false(view.passes(extreme, bound), view.keeps(extreme, bound))
         newest = view.last(self.metric) if self._is_newest else None
         final = self.times == 1.0 and self.plus is None and not self.abs and (self.stat, name) in FINAL
 
@@ -135,20 +138,19 @@ class Threshold(Kind):
                 return (renewed(self.metric),)
             if not lasting(past):
                 return None
-            if final or (own is not None and own(past)):
+            if (final and check(past) is False) or (own is not None and own(past)):
                 return ()
-            return kept(past) if newest is None else self._short(newest(past), bound(past))
+            return kept(past) if newest is None else self._beside(newest(past), bound(past))
 
         return rest
 
-    def _short(self, value: float | None, bound: float | None) -> Guards | None:
+    def _beside(self, value: float | None, bound: float | None) -> Guards | None:
         """The newest value stays on its side of the limit."""
         name = self.limit[0]
         if value is None or bound is None:
             return None
         if name in LIMITS[:4]:
-            interval = short_of(name, bound, self.abs)
-            return None if interval is None else (Guard(self.metric, *interval),)
+            return (Guard(self.metric, *side(name, bound, value, self.abs)),)
         if name == "equals" and not (self.tolerance or self.abs):
             return (Guard(self.metric, *unequal(value, bound)),)
         return None
@@ -206,6 +208,10 @@ def _both(one: Check, other: Check) -> Check:
         return other(past) if holds else holds
 
     return both
+
+
+def _while_false(check: Check, rest: Rest) -> Rest:
+    return lambda past: rest(past) if check(past) is False else None
 
 
 def _constant(name: str, read: Reader, limit: float) -> Check:

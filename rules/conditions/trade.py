@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Past, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Guards, Kind, Past, Rest, Verdict, View, text
 from rltriage.rules.conditions.components import Part, Parts
 
 
@@ -65,6 +65,15 @@ class Trade(Kind):
             return None if None in falls else False
 
         return check
+
+    def rest(self, view: View) -> Rest:
+        """While no component has been logged."""
+        parts = self._parts(view)
+
+        def rest(past: Past) -> Guards | None:
+            return None if parts.of(past) else ()
+
+        return rest
 
     def _parts(self, view: View) -> Parts:
         return view.once(("parts", self.components, self.total), lambda: Parts(view, self.components, self.total))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Past, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.base import Check, Guards, Kind, Past, Reader, Rest, Verdict, View, known, text
 from rltriage.rules.conditions.components import Part, Parts
 
 
@@ -50,6 +50,15 @@ class WeightedSum(Kind):
             return (abs(value - other) <= max(self.tolerance, self.relative * abs(value))) is self.holds
 
         return check
+
+    def rest(self, view: View) -> Rest:
+        """While no component has been logged."""
+        parts = self._parts(view)
+
+        def rest(past: Past) -> Guards | None:
+            return None if parts.of(past) else ()
+
+        return rest
 
     def _parts(self, view: View) -> Parts:
         return view.once(("parts", self.components, self.total), lambda: Parts(view, self.components, self.total))
