@@ -156,8 +156,8 @@ class _Every:
 
     def __call__(self, past: Past) -> bool | None:
         """False as soon as one part is, unknown if one is."""
-        first = past.memo.get(self, 0)
-        verdict = self.checks[first](past)
+        first: int = past.memo.get(self, 0)
+        verdict: bool | None = self.checks[first](past)
         if verdict is False:
             return False
         for place, check in enumerate(self.checks):
