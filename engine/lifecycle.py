@@ -43,8 +43,8 @@ class RuleState(Sleeper):
 
     __slots__ = ("bound", "busy", "check", "counted", "progress", "question", "seen", "skipped")
 
-    def __init__(self, bound: Bound) -> None:
-        super().__init__()
+    def __init__(self, bound: Bound, place: int = 0) -> None:
+        super().__init__(place)
         self.bind(bound)
         self.skipped = ""
         self.question = ""

@@ -88,7 +88,7 @@ class Monitor:
         self._last: int | None = None
         self._first = 0
         self._layout = layout_of(pack)
-        self._states = [RuleState(bound) for bound in self._layout.rules]
+        self._states = [RuleState(bound, place) for place, bound in enumerate(self._layout.rules)]
         self._begin_segment()
 
     @property

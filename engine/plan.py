@@ -38,8 +38,8 @@ class Counting(Sleeper):
 
     __slots__ = ("hook",)
 
-    def __init__(self, hook: Hook) -> None:
-        super().__init__()
+    def __init__(self, hook: Hook, place: int) -> None:
+        super().__init__(place)
         self.hook = hook
 
     def update(self, past: History) -> None:
@@ -82,7 +82,7 @@ class Planner:
         self._states = states
         self._stated = stated
         self._plans: dict[object, Plan] = {}
-        self.hooks = tuple(Counting(hook) for hook in history.layout.hooks)
+        self.hooks = tuple(Counting(hook, place) for place, hook in enumerate(history.layout.hooks))
 
     def plan(self, names: tuple[str, ...], merged: frozenset[str] = frozenset()) -> Plan:
         """The plan of a row with these finite metrics; `merged` are those that the same step already had."""

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 PATIENCE = 8
 """Rows after an awakening or a failed attempt before a rule tries to rest again: falling asleep costs more than a check."""
+LONGER = 16
+"""So many more after every attempt that failed or was followed by a short sleep, ..."""
 LONGEST = 128
-"""The same after many attempts that failed or were followed by a short sleep."""
+"""... up to about this."""
 
 
 class Sleeper:
@@ -29,10 +31,10 @@ class Sleeper:
 
     __slots__ = ("again", "guards", "patience")
 
-    def __init__(self) -> None:
+    def __init__(self, place: int = 0) -> None:
         self.guards: Guards | None = None
         self.again = 0
-        self.patience = PATIENCE
+        self.patience = PATIENCE + place % LONGER  # so that not all of them try at the same row
 
     def rest(self, past: History) -> Guards | None:
         """While which guards nothing changes; None if nobody can tell."""
@@ -57,8 +59,13 @@ class Sleeper:
         """It is asked again, and may rest again after some rows."""
         slept = past.index - self.again
         if self._rise(past):
-            self.patience = PATIENCE if slept >= PATIENCE else self.patience
+            if slept >= PATIENCE:
+                self.calm_down()
             self._lose_patience(past)
+
+    def calm_down(self) -> None:
+        """Back to the patience of the beginning."""
+        self.patience = PATIENCE + (self.patience - PATIENCE) % LONGER
 
     def ring(self, past: History) -> None:
         """Its rows are over: it may rest again at once."""
@@ -81,7 +88,8 @@ class Sleeper:
 
     def _lose_patience(self, past: History) -> None:
         self.again = past.index + self.patience
-        self.patience = min(2 * self.patience, LONGEST)
+        if self.patience < LONGEST:
+            self.patience += LONGER
 
 
 def of(series: Series) -> Iterator[tuple[Sleeper, float, float]]:
@@ -104,7 +112,7 @@ def wake_all(sleepers: Iterable[Sleeper], past: History) -> None:
     for sleeper in sleepers:
         sleeper.guards = None
         sleeper.again = 0
-        sleeper.patience = PATIENCE
+        sleeper.calm_down()
     for series in past.series.values():
         series.sleepers = ()
         series.low, series.high = -inf, inf

@@ -17,7 +17,7 @@ from rltriage.rules.loader import load_rules
 
 RUNS = Path(__file__).parents[1] / "data" / "runs"
 PACK = load_rules("triage")
-METRICS = sorted({metric for rule in PACK.rules for metric in rule.metrics}) + ["reward/a", "reward/b"]
+METRICS = [*sorted({metric for rule in PACK.rules for metric in rule.metrics}), "reward/a", "reward/b"]
 FACTS = {"kl_coef": 0.04, "updates_per_batch": 2, "reward_max": 1.0, "max_length": 100, "lr": 0.5}
 
 
