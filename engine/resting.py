@@ -8,7 +8,7 @@ a resume and other rules wake everybody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -78,11 +78,7 @@ class Sleeper:
             return False
         for guard in self.guards:
             if guard.metric != ROWS:
-                series = past.series[guard.metric]
-                others = [each for each in of(series) if each[0] is not self]
-                series.sleepers = tuple(part for each in others for part in each)
-                series.low = max((low for _, low, _ in others), default=-inf)
-                series.high = min((high for _, _, high in others), default=inf)
+                leave(past.series[guard.metric], self)
         self.guards = None
         return True
 
@@ -92,17 +88,24 @@ class Sleeper:
             self.patience += LONGER
 
 
-def of(series: Series) -> Iterator[tuple[Sleeper, float, float]]:
-    """Who sleeps on a series, and between which values (kept flat, for there are many)."""
+def leave(series: Series, sleeper: Sleeper) -> None:
+    """Take a sleeper off a series. Triples of sleeper, low and high are kept flat, for there are many."""
     flat = series.sleepers
-    return zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+    while sleeper in (sleepers := flat[::3]):
+        place = 3 * sleepers.index(sleeper)
+        tight = flat[place + 1] == series.low or flat[place + 2] == series.high
+        flat = flat[:place] + flat[place + 3 :]
+        if tight:
+            series.low, series.high = max(flat[1::3], default=-inf), min(flat[2::3], default=inf)
+    series.sleepers = flat
 
 
 def disturb(series: Series, past: History) -> None:
     """The newest value left somebody's interval: wake whom it concerns."""
     value = series.last
     assert value is not None
-    for sleeper, low, high in of(series):
+    flat = series.sleepers
+    for sleeper, low, high in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
         if not low <= value <= high:
             sleeper.wake(past)
 

@@ -13,7 +13,7 @@ from rltriage.rules.conditions.base import ROWS, Check, Guard, Guards, Kind, Obs
 from rltriage.rules.conditions.limits import renewed
 from rltriage.rules.conditions.noise import sorted_median
 
-QUIET = 6
+QUIET = 8
 """Rows for which a value that is no spike may rest."""
 
 
