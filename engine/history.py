@@ -70,12 +70,19 @@ class History:
         "version",
     )
 
-    def __init__(self, layout: Layout, facts: Mapping[str, Fact], reference: Reference | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        facts: Mapping[str, Fact],
+        reference: Reference | None = None,
+        *,
+        series: dict[str, Series] | None = None,
+    ) -> None:
         self.layout = layout
         self.version = layout.version
         self.facts = facts
         self.reference = reference
-        self.series: dict[str, Series] = dict(layout.blank.series) if hasattr(layout, "blank") else {}
+        self.series: dict[str, Series] = dict(layout.blank.series) if series is None else series
         self.pairs: dict[str, Pair] = {}
         self.matched: dict[tuple[str, ...], list[str]] = {}
         self.memo: dict[object, Any] = {}

@@ -95,7 +95,7 @@ class Layout:
         self._owner = self._private = ""
         self._asked: list[set[str]] = []
         self._lock = RLock()
-        self.blank = History(self, {})
+        self.blank = History(self, {}, series={})
         """The history of a run that has logged nothing, for metrics that a run has not logged."""
         for name in ALWAYS:
             self._need(name)

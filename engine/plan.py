@@ -20,6 +20,8 @@ from rltriage.rules.conditions.logic import Any, Compound
 
 MOST = 64
 """Sets of keys whose plans are kept; a log with more of them pays for working them out again."""
+MOST_SHAPES = 512
+"""The same for what all runs of a pack share."""
 Doubtful = tuple[int, tuple[str, ...]]
 """A rule or hook by its place, and the metrics of which the sparsest decides."""
 
@@ -126,7 +128,7 @@ def shape_of(layout: Layout, names: tuple[str, ...], merged: frozenset[str], see
     key = (names, merged, seen)
     found: Shape | None = layout.shapes.get(key)
     if found is None:
-        if len(layout.shapes) >= MOST:
+        if len(layout.shapes) >= MOST_SHAPES:
             layout.shapes.clear()
         found = layout.shapes[key] = _shape(layout, frozenset(names), merged, seen)
     return found
