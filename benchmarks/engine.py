@@ -13,6 +13,9 @@ import argparse
 import gc
 import json
 import random
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 import tracemalloc
@@ -60,10 +63,10 @@ def lines(count: int, metrics: int, seed: int = 0) -> list[str]:
 
 
 def read(lines: Sequence[str]) -> list[Row]:
-    """The same rows as the engine takes them."""
+    """The same rows as the engine takes them: the names are those of the profile's plan, one object each for all rows."""
     rows = []
     for line in lines:
-        values = json.loads(line)
+        values = {sys.intern(name): value for name, value in json.loads(line).items()}
         rows.append(Row(values.pop("step"), values, values.pop("time")))
     return rows
 
@@ -170,6 +173,36 @@ def size(pack: RulePack, text: Sequence[str], runs: int) -> float:
     return taken / len(kept)
 
 
+def start(pack: RulePack, text: Sequence[str], runs: int = 40) -> float:
+    """Milliseconds of processor time that a further run of a pack costs before its second row."""
+    row, taken = read(text[:1])[0], []
+    monitor(pack).observe(row)
+    for index in range(runs):
+        begin = time.thread_time()
+        monitor(pack, f"run-{index}").observe(row)
+        taken.append(1e3 * (time.thread_time() - begin))
+    return _quantile(taken, 0.5)
+
+
+def fleet(pack: RulePack, text: Sequence[str], runs: int) -> None:
+    """So many runs in this process: how much it grows by them (MiB resident), and the seconds that their starts take."""
+    rows = read(text[:64])
+    monitor(pack).observe(rows[0])
+    before, begin = _resident(), time.thread_time()
+    kept = [monitor(pack, f"run-{index}") for index in range(runs)]
+    for watched in kept:
+        watched.observe(rows[0])
+    started = time.thread_time() - begin
+    for row in rows[1:]:
+        for watched in kept:
+            watched.observe(row)
+    print(f"{'fleet_start_s':32} {started:12.2f}\n{'fleet_mib':32} {_resident() - before:12.1f}")
+
+
+def _resident() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def main() -> None:
     """Print one line a measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -177,14 +210,20 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--metrics", type=int, default=40)
     parser.add_argument("--runs", type=int, default=1_000)
+    parser.add_argument("--fleet", action="store_true", help="only start so many runs (what the last lines come from)")
     options = parser.parse_args()
     catalogue = load_catalogue()
     pack = load_rules(options.pack, catalogue=catalogue)
     text = lines(options.rows, options.metrics)
+    if options.fleet:
+        return fleet(pack, text, options.runs)
     print(f"{len(pack.rules)} rules, {options.rows} rows of {options.metrics} metrics")
     for name, value in (speed(pack, text) | replay(pack, catalogue, text)).items():
         print(f"{name:32} {value:12.2f}")
-    print(f"{'bytes_a_run':32} {size(pack, text, options.runs):12.0f}")
+    print(f"{'start_ms_a_run':32} {start(pack, text):12.2f}")
+    print(f"{'bytes_a_run':32} {size(pack, text, min(options.runs, 200)):12.0f}", flush=True)
+    others = ["--pack", options.pack, "--rows", "64", "--metrics", str(options.metrics), "--runs", str(options.runs)]
+    subprocess.run([sys.executable, __file__, "--fleet", *others], check=True)  # a process of its own: peaks do not shrink
 
 
 if __name__ == "__main__":

@@ -5,16 +5,21 @@ A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; t
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 from rltriage.exporters.compile_prometheus import compile_metrics
-from rltriage.exporters.naming import Family
+from rltriage.exporters.meta_alerts import META_ALERTS
+from rltriage.exporters.naming import Family, Names
+from rltriage.exporters.recording import ALL as RECORDED
+from rltriage.exporters.state import BANDED
 from rltriage.rules import frameworks, shapes
 from rltriage.rules.conditions import KINDS
 from rltriage.rules.conditions.terms import Term, Window
@@ -23,7 +28,7 @@ from rltriage.rules.facts import CONFIG_FACTS, describe_test
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import Fault, Rule
 from rltriage.rules.schema import pack_schema, rule_schema
-from rltriage.trainer.invariants import CHECKS
+from rltriage.trainer.checks import ALL_CHECKS
 
 ROOT = Path(__file__).parents[1]
 PACK = load_rules("triage")
@@ -76,14 +81,14 @@ def found(prefix: str = "docs/faults.md") -> str:
 
 def _seen_by(fault: Fault) -> str:
     rules = [each for each in rules_for(fault.id) if each.suspects[fault.id] >= LIKELY and not each.id.startswith("check-")]
-    numbers = sorted(_number(check) for check in fault.failing_checks)
+    numbers = sorted(_number(check) for check in fault.failing_checks | fault.may_fail)
     seen = [f"{len(rules)} rule{'s' if len(rules) != 1 else ''}"] if rules else []
     seen += [f"invariant{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"] if numbers else []
     return ", ".join(seen) + (" only" if numbers and not rules else "")
 
 
 def _number(check: str) -> int:
-    return next(each.number for each in CHECKS if each.id == check)
+    return next(each.number for each in ALL_CHECKS if each.id == check)
 
 
 def runbook() -> str:
@@ -102,6 +107,8 @@ def _fault(fault: Fault) -> str:
     lines.append(f"- **The run meanwhile:** {fault.action}.")
     if fault.failing_checks:
         lines.append(f"- **Failing invariants:** {', '.join(f'`{each}`' for each in sorted(fault.failing_checks))}.")
+    if fault.may_fail:
+        lines.append(f"- **In some set-ups failing:** {', '.join(f'`{each}`' for each in sorted(fault.may_fail))}.")
     if fault.excluded_when:
         tests = " and ".join(describe_test(fact, tests) for fact, tests in fault.excluded_when.items())
         lines.append(f"- **Impossible when** {tests}.")
@@ -222,12 +229,25 @@ def operand() -> str:
 def metrics() -> str:
     """The gauges of the canonical metrics."""
     rows = []
-    for info in CATALOGUE.metrics.values():
+    for info in filter(lambda info: info.prometheus, CATALOGUE.metrics.values()):
         labels = ", ".join(f'{name}="{value}"' for name, value in info.labels.items())
         rows.append(
             [f"`{info.name}`", f"`{info.prometheus}`" + (f" `{{{labels}}}`" if labels else ""), info.unit, info.help]
         )
     return table(("metric", "Prometheus name", "unit", "help"), rows)
+
+
+def healthy() -> str:
+    """The metrics whose healthy range is exported."""
+    names = Names(CATALOGUE.metrics)
+    found = ((metric, names.healthy(metric)) for metric in BANDED)
+    rows = ([f"`{metric}`", f"`{place[0].name}`"] for metric, place in found if place is not None)
+    return table(("metric", "Prometheus name of its healthy range"), rows)
+
+
+def recorded() -> str:
+    """The recording rules."""
+    return table(("recorded as", "expression"), ([f"`{each.record}`", f"`{each.expression}`"] for each in RECORDED))
 
 
 def families() -> str:
@@ -238,6 +258,18 @@ def families() -> str:
             if isinstance(value, Family):
                 seen[value.sample_name] = value
     return table(("name", "type", "help"), ([f"`{name}`", seen[name].kind, seen[name].help] for name in sorted(seen)))
+
+
+def meta() -> str:
+    """The runbook of the alerts on rltriage itself; the heading is the alert's name."""
+    parts = []
+    for alert in META_ALERTS:
+        held = f" Held for {alert.hold}." if alert.hold else ""
+        parts.append(
+            f"## {alert.name}\n\n{alert.meaning}\n\n- **What to do.** {alert.todo}\n"
+            f"- **Severity:** {alert.severity}.{held}\n\n```promql\n{alert.expression}\n```\n"
+        )
+    return "\n".join(parts)
 
 
 def translated() -> str:
@@ -268,6 +300,15 @@ def settings() -> str:
     return "\n".join(parts)
 
 
+def extra_faults() -> str:
+    """What sees each fault beyond the chapter's: the recorded runs, judged by the rules as they are."""
+    spec = importlib.util.spec_from_file_location("extra_faults", ROOT / "benchmarks" / "extra_faults.py")
+    assert spec is not None and spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    return f"{benchmark.section()}\n"
+
+
 def index() -> str:
     """Every page with its title and its first sentence."""
     rows = []
@@ -284,6 +325,7 @@ def index() -> str:
 
 PARTS = {
     "index": index,
+    "extra-faults": extra_faults,
     "found": found,
     "runbook": runbook,
     "tests": tests,
@@ -294,9 +336,24 @@ PARTS = {
     "operand": operand,
     "metrics": metrics,
     "families": families,
+    "healthy": healthy,
+    "recorded": recorded,
     "translated": translated,
+    "meta": meta,
     "settings": settings,
 }
+
+
+def program(path: str) -> Any:
+    """A program of the project that is no part of the package, as a module."""
+    spec = spec_from_file_location(f"rltriage_{Path(path).stem}", ROOT / path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PARTS |= program("benchmarks/scale.py").PARTS
 
 
 def rebuilt(text: str) -> str:
@@ -309,7 +366,8 @@ def build() -> dict[Path, str]:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     found = {page: page.read_text(encoding="utf-8") for page in pages}
     found = {page: rebuilt(text) for page, text in found.items() if _PART.search(text)}
-    return found | {ROOT / "docs" / "frameworks.md": frameworks.page(PACK.rules)}
+    manifests = program("deploy/manifests.py")
+    return found | {ROOT / "docs" / "frameworks.md": frameworks.page(PACK.rules), manifests.RULES: manifests.manifest()}
 
 
 if __name__ == "__main__":

@@ -4,113 +4,145 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any
 
 from rltriage.rules.conditions.base import Baseline, Tracker
-from rltriage.rules.conditions.noise import median, sorted_median
+from rltriage.rules.conditions.noise import median
 
 WindowFunction = Callable[[Sequence[float]], float]
 
-
 _NOTHING = array("d")
-"""The ring of a metric of which only the newest value is read."""
-_KEYS: dict[tuple[object, ...], tuple[object, ...]] = {}
-"""Keys of trackers, of which there are few: one object each for all runs."""
+"""What a full head keeps of its values."""
+
+
+class Need:
+    """What the rules of a pack need of one metric: so many observations, and these trackers. Shared by all runs.
+
+    `owners` are the rules that asked for a tracker.
+    """
+
+    __slots__ = ("keep", "keys", "makes", "name", "owners")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.keep = 0
+        self.keys: dict[tuple[object, ...], int] = {}
+        self.makes: list[Callable[[Any], Tracker]] = []
+        self.owners: list[set[str]] = []
+
+    def key(self, index: int) -> tuple[object, ...]:
+        """The key of a tracker by its place."""
+        return list(self.keys)[index]
 
 
 class Series:
     """One metric of one segment. Only what somebody asked for is kept: the ring holds as many values as the largest window.
 
     `version` changes with every observation and every rewind; readers cache by it. `row` is the row of the newest one. An
-    observation costs one counter: `count` is the version less what rewinds have taken.
+    observation costs one counter: `count` is the version less what rewinds have taken. `low` to `high` is where every
+    sleeper sleeps on, see `resting`.
     """
 
-    __slots__ = ("failed", "keep", "last", "limit", "lost", "name", "pushes", "row", "trackers", "values", "version")
+    __slots__ = (
+        "append",
+        "failed",
+        "high",
+        "keep",
+        "last",
+        "lost",
+        "low",
+        "name",
+        "need",
+        "pushes",
+        "row",
+        "sleepers",
+        "trackers",
+        "values",
+        "version",
+    )
 
-    def __init__(self, name: str = "") -> None:
-        self.name = name
+    def __init__(self, need: Need, past: Any) -> None:
+        self.need = need
+        self.name = need.name
         self.last: float | None = None
         self.row = -1
         self.version = 0
         self.lost = 0
-        self.keep = 0
-        self.limit = 0
-        self.values = _NOTHING
-        self.trackers: tuple[tuple[tuple[object, ...], Tracker], ...] = ()
-        self.failed: tuple[object, ...] = ()
+        self.keep = 1
+        self.values = array("d")
+        self.append = self.values.append
+        self.trackers: tuple[Tracker, ...] = ()
+        self.failed: tuple[Tracker, ...] = ()
         self.pushes: tuple[Callable[[float], None], ...] = ()
+        self.low, self.high = -inf, inf
+        self.sleepers: tuple[Any, ...] = ()
+        self.fit(need, past)
 
     @property
     def count(self) -> int:
         """Observations of the segment, without those that the run went back over."""
         return self.version - self.lost
 
-    def newest(self) -> float | None:
-        """The newest observation."""
-        return self.last
+    def fit(self, need: Need, past: Any) -> None:
+        """Keep what is needed, from now on: after a reload, or where more is asked for than before.
 
-    def observations(self) -> int:
-        """Observations of the segment, without those that the run went back over."""
-        return self.version - self.lost
+        A new tracker is fed with the observations that are kept, if they are all there were.
+        """
+        self.keep = max(self.keep, need.keep)
+        old = dict(zip(self.need.keys, self.trackers, strict=False)) if self.trackers else {}
+        self.need = need
+        if len(self.trackers) == len(need.makes) and all(key in old for key in need.keys):
+            self.trackers = tuple(old[key] for key in need.keys)
+            return
+        pairs = zip(need.keys, need.makes, strict=True)
+        self.trackers = tuple(old[key] if key in old else self._caught_up(make(past)) for key, make in pairs)
+        self.retire()
 
-    def need(self, size: int) -> None:
-        """Keep at least the last `size` observations."""
-        if size > self.keep:
-            if not self.keep:
-                self.values = array("d")
-            self.keep = size
-            self.limit = size + 8 + size // 4
-
-    def push(self, value: float, row: int) -> None:
-        """Take one observation."""
-        self.row = row
-        self.last = value
-        self.version += 1
-        if self.keep:
-            self.values.append(value)
-            if len(self.values) > self.limit:
-                del self.values[: -self.keep]
-        for push in self.pushes:
-            push(value)
-
-    def track(self, key: tuple[object, ...], tracker: Tracker) -> None:
-        """Feed a tracker with every later observation, and with those that are kept if they are all there were."""
+    def _caught_up(self, tracker: Tracker) -> Tracker:
         if self.count and self.count == len(self.values):
             for value in self.values:
                 tracker.push(value)
         elif tracker.reach:
             tracker.rewind(self.values[-tracker.reach :], 0)
-        self.need(tracker.reach)
-        self.trackers = (*self.trackers, (_KEYS.setdefault(key, key), tracker))
-        self.retire()
+        return tracker
 
-    def tracker(self, key: tuple[object, ...]) -> Tracker | None:
-        """The tracker of a key, if there is one."""
-        return next((tracker for one, tracker in self.trackers if one == key), None)
+    def push(self, value: float, row: int) -> bool:
+        """Take one observation; whether somebody sleeps on."""
+        self.row = row
+        self.last = value
+        self.version += 1
+        self.append(value)
+        for push in self.pushes:
+            push(value)
+        return self.low <= value <= self.high
 
-    def drop(self, tracker: object) -> object:
-        """Stop feeding a tracker; returns its key."""
-        key = next((key for key, one in self.trackers if one is tracker), None)
+    def trim(self) -> None:
+        """Let go of observations that nobody needs."""
+        if len(self.values) > self.keep:
+            del self.values[: -self.keep]
+
+    def drop(self, tracker: Tracker) -> set[str]:
+        """Stop feeding a tracker; the rules that read it."""
         self.failed = (*self.failed, tracker)
         self.retire()
-        return key
+        return next((owners for one, owners in zip(self.trackers, self.need.owners, strict=False) if one is tracker), set())
 
     def retire(self) -> None:
         """Feed only trackers that can still learn something."""
-        self.pushes = tuple(
-            one.push for _, one in self.trackers if not one.done and all(one is not bad for bad in self.failed)
-        )
+        failed = self.failed
+        self.pushes = tuple(one.push for one in self.trackers if not one.done and all(one is not bad for bad in failed))
 
     def rewind(self, dropped: int, step: int) -> None:
         """The run went back to `step`: drop the newest observations; trackers of the whole segment keep what they saw."""
         self.version += 2  # two, so that nobody takes it for one more observation
         self.lost += dropped + 2
-        if self.keep and dropped:
+        if dropped:
             del self.values[-dropped:]
         if self.values:
             self.last = self.values[-1]
-        for _, tracker in self.trackers:
+        for tracker in self.trackers:
             if tracker.reach:
                 tracker.rewind(self.values[-tracker.reach :], step)
 
@@ -166,23 +198,24 @@ class Extremes(Baseline):
 class Best(Baseline):
     """The largest median of a number of consecutive observations; kept over a rewind."""
 
-    __slots__ = ("arrival", "best", "ordered", "size")
+    __slots__ = ("best", "size", "values")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.arrival = array("d")
-        self.ordered: list[float] = []
+        self.values = array("d")
         self.best: float | None = None
 
     def push(self, value: float) -> None:
         """Take one observation."""
-        self.arrival.append(value)
-        insort(self.ordered, value)
-        if len(self.arrival) > self.size:
-            del self.ordered[bisect_left(self.ordered, self.arrival.pop(0))]
-        if len(self.arrival) == self.size:
-            middle = sorted_median(self.ordered)
-            if self.best is None or middle > self.best:
+        best, values = self.best, self.values
+        values.append(value)
+        if len(values) > self.size:
+            del values[0]
+        elif len(values) < self.size:
+            return
+        if best is None or value > best or self.size % 2 == 0:  # else no odd median can have risen beyond it
+            middle = median(values)
+            if best is None or middle > best:
                 self.best = middle
 
 

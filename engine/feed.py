@@ -10,8 +10,9 @@ from typing import Any
 
 from rltriage.engine.intake import Intake
 from rltriage.engine.rows import Record, Row
+from rltriage.engine.rundir import ROWS
 from rltriage.engine.sources.base import Source
-from rltriage.rules.profiles import load_profiles
+from rltriage.rules.profiles import METRICS, load_profiles
 
 
 class Feed:
@@ -73,12 +74,16 @@ def intake_for(
 
 
 def run_ids(paths: Sequence[str]) -> list[str]:
-    """A run id per source: the file's stem (a directory's name), with the parent folder before it where stems clash."""
-    stems = [Path(path).name if Path(path).is_dir() else Path(path).stem for path in paths]
+    """A run id per source: the file's stem (a directory's name), with the parent folder before it where stems clash.
+
+    A run's `rows.jsonl` stands for its directory, whichever of both is named.
+    """
+    places = [Path(path).absolute().parent if Path(path).name == ROWS else Path(path) for path in paths]
+    stems = [place.name if place.is_dir() else place.stem for place in places]
     clash = {stem for stem in stems if stems.count(stem) > 1}
     named = []
-    for path, stem in zip(paths, stems, strict=True):
-        parent = Path(path).absolute().parent.name
+    for path, stem in zip(places, stems, strict=True):
+        parent = path.absolute().parent.name
         named.append(f"{parent}/{stem}" if stem in clash and parent else stem)
     return named
 
@@ -97,8 +102,28 @@ def check(source: Source, run_id: str, profile: str = "auto", config: Mapping[st
         "records": source.stats.records,
         "bad_rows": source.stats.bad,
         "bad_examples": [example._asdict() for example in source.stats.examples],
-        "runs": [_checked(intake, counts[name]) for name, intake in feed.intakes.items()],
+        "runs": [_checked(intake, counts[intake.run.id]) for intake in feed.intakes.values()],
     }
+
+
+_OF_RL = frozenset(METRICS) - {
+    "loss",
+    "lr",
+    "grad_norm",
+    "grad_norm_max",
+    "eval_pass",
+    "eval_n",
+    "value_loss",
+    "loss_tokens",
+    "length",
+}
+
+
+def _lacks(intake: Intake) -> str:
+    """What a log would need to be judged as reinforcement learning; "" if it has something of it."""
+    if _OF_RL & intake.mapped.keys():
+        return ""
+    return "nothing in it is particular to reinforcement learning: no reward, pass rate, entropy, KL, ratio or advantage"
 
 
 def _checked(intake: Intake, rows: int) -> dict[str, Any]:
@@ -108,6 +133,7 @@ def _checked(intake: Intake, rows: int) -> dict[str, Any]:
         "run": intake.run.id,
         "profile": profile.name,
         "rows": rows,
+        "lacks": _lacks(intake),
         "skipped": dict(intake.skipped),
         "ordinal_steps": intake.ordinal_steps,
         "mapped": dict(intake.mapped),

@@ -1,28 +1,28 @@
-"""A run's history: the view that conditions bind to. One per segment; it owns every ring, tracker and reader."""
+"""One run's history: every ring, tracker and counter of a segment, and how rows enter it. Compiled checks read it."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rltriage.engine import readers
-from rltriage.engine.aggregates import Best, Extremes, Head, Series, window_function
-from rltriage.engine.pushing import REWINDABLE, Known, Pair, PushError, push
+from rltriage.engine.aggregates import Series
+from rltriage.engine.pushing import REWINDABLE, Known, Pair, PushError, feed, known_of, push
+from rltriage.engine.readers import fact_number
+from rltriage.engine.resting import Sleeper, disturb
 from rltriage.engine.rows import Fact
 from rltriage.engine.steps import Strides
-from rltriage.rules.conditions.base import Check, Condition, Reader, Tracker
 from rltriage.rules.conditions.noise import sorted_median
 
-T = TypeVar("T", bound=Tracker)
-S = TypeVar("S")
-GRADIENT, RATE = "grad_norm", "lr"
+if TYPE_CHECKING:
+    from rltriage.engine.layout import Layout
+
 SETTLING = frozenset((8, 16, 32, 64, 128, 256))
-"""Rows at which starts are complete and first rows past, so that it pays to look again at what is still needed."""
-COMPLETE = 32
-"""Row at which the starts of what is logged in every row are known, and windows are full."""
+"""Rows at which starts are complete and first rows past, so that it pays to look for trackers that have learnt all."""
+TRIMMED = 16
+"""Rows after which rings let go of what nobody needs."""
+_resumed_at = fact_number("resumed_at")
 
 
 class Reference(Protocol):
@@ -37,108 +37,93 @@ class Reference(Protocol):
         """(low, high) of a metric so many steps after the start of the run."""
 
 
-class Hook(NamedTuple):
-    """Something to run at every row that is an observation of `metrics`, before the rules are checked."""
-
-    metrics: frozenset[str]
-    update: Callable[[], None]
-    forget: Callable[[], None] | None
-    owner: str
-
-
 class History:
-    """The run's history as conditions see it (`rules.conditions.base.View`), and how rows enter it.
+    """What one run has logged in one segment (`rules.conditions.base.Past`), as far as its layout needs it.
 
-    Only metrics that something asked for are kept. Readers and checks are shared: the same request returns the same object.
+    Metrics that the run has not logged are the layout's blank series, which nobody pushes into. `memo` holds what readers
+    computed, `kept` the counters of conditions, `fired` the levels at which rules fired, `alarms` who wakes at which row.
     """
 
     __slots__ = (
-        "_bad",
-        "_cache",
-        "_fired",
-        "_globs",
-        "_gradient",
         "_log",
         "_log_steps",
         "_moved",
         "_moving",
-        "_noises",
-        "_rate",
-        "_resumed_at",
-        "_row",
-        "_states",
-        "_step",
-        "asked",
-        "eager",
+        "alarms",
+        "bad",
         "epoch",
         "facts",
-        "generation",
-        "hooks",
+        "fired",
         "index",
+        "kept",
+        "layout",
+        "matched",
+        "memo",
         "names",
         "now",
-        "owner",
         "pairs",
-        "private",
         "reference",
+        "row",
         "series",
+        "step",
         "strides",
+        "version",
     )
 
-    def __init__(self, facts: Mapping[str, Fact], reference: Reference | None = None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        facts: Mapping[str, Fact],
+        reference: Reference | None = None,
+        *,
+        series: dict[str, Series] | None = None,
+    ) -> None:
+        self.layout = layout
+        self.version = layout.version
         self.facts = facts
         self.reference = reference
-        self.series: dict[str, Series] = {}
-        self.hooks: list[Hook] = []
+        self.series: dict[str, Series] = dict(layout.blank.series) if series is None else series
         self.pairs: dict[str, Pair] = {}
+        self.matched: dict[tuple[str, ...], list[str]] = {}
+        self.memo: dict[object, Any] = {}
+        self.kept: dict[object, Any] = {}
+        self.fired: dict[tuple[str, str, int], float | None] = {}
+        self.alarms: dict[int, list[Sleeper]] = {}
         self.names: frozenset[str] = frozenset()
-        self.owner = ""
-        self.private = ""
         self.epoch = 0
-        self.generation = 0
-        self.eager = False
-        self.asked: set[tuple[int, object]] | None = None
         self.strides = Strides()
         self.now: float | None = None
-        self._cache: dict[tuple[Any, ...], Any] = {}
-        self._noises: dict[tuple[Any, ...], Reader] = {}
-        self._states: dict[tuple[str, Condition], Any] = {}
-        self._globs: dict[tuple[str, ...], list[str]] = {}
-        self._fired: dict[tuple[str, str, int], float | None] = {}
-        self._log: deque[Known] = deque(maxlen=REWINDABLE)
-        self._log_steps: deque[int] = deque(maxlen=REWINDABLE)
         self.index = -1
-        self._step = 0
-        self._row: Mapping[str, float] = {}
-        self._bad: dict[str, float] = {}
-        self._gradient, self._rate = self._series(GRADIENT), self._series(RATE)
+        self.step = 0
+        self.row: Mapping[str, float] = {}
+        self.bad: Mapping[str, float] = {}
+        self._log: deque[tuple[Series, ...]] = deque(maxlen=REWINDABLE)
+        self._log_steps: deque[int] = deque(maxlen=REWINDABLE)
         self._moved = self._moving = False
-        self._resumed_at = self.fact("resumed_at")
 
     # How rows enter.
 
     def begin(self, step: int, time: float | None) -> None:
-        """Open the next row. Readers are shared by what is bound in one row, see `compiled`."""
-        if self._cache:
-            self._cache.clear()
+        """Open the next row."""
+        if self.layout.version != self.version:
+            self.fit()
         self._moved = self._moving
         self.index += 1
-        self._step = step
-        self._row = {}
-        self._bad = {}
-        self.strides.take(step, time, self.index, self._resumed_at())
+        self.step = step
+        self.row = self.bad = _NONE
+        self.now = time
+        self.strides.take(step, time, self.index, _resumed_at(self) if "resumed_at" in self.facts else None)
+        due = self.alarms.pop(self.index, None)
+        if due is not None:
+            for sleeper in due:
+                sleeper.ring(self)
+        if not self.index % TRIMMED:
+            for series in self.series.values():
+                series.trim()
         if self.index in SETTLING:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Stop feeding trackers that have learnt all they can, and let plans drop rules that cannot hold any more."""
-        for series in self.series.values():
-            series.retire()
-        for pair in self.pairs.values():
-            pair.series.retire()
-        self.epoch += 1
-        if self.index == COMPLETE:
-            self.generation += 1
+            self.epoch += 1
+            for series in self.series.values():
+                series.retire()
 
     def take(
         self,
@@ -147,29 +132,36 @@ class History:
         known: Known,
         pairs: Iterable[Pair],
         bad: Mapping[str, float],
-    ) -> list[tuple[tuple[int, object], Exception]]:
+    ) -> list[tuple[set[str], Exception]]:
         """Add metrics to the open row: the finite `known` ones of `good` to their series; `bad` are not finite.
 
-        Returns the trackers that failed, which are not fed any more (see `asked`).
+        Returns the failures of trackers, which are not fed any more, each with the rules that read it.
         """
-        self._row = {**self._row, **row} if self._row else row
+        self.row = {**self.row, **row} if self.row else row
         if bad:
-            self._bad.update(bad)
+            self.bad = {**self.bad, **bad}
         index = self.index
-        failed: list[tuple[tuple[int, object], Exception]] = []
-        items = iter(known)
+        failed: list[tuple[set[str], Exception]] = []
+        left: list[Series] = []
+        push(known, good, index, left)
+        tracked = iter(known.tracked)
         while True:
             try:
-                push(good, items, index)
+                feed(tracked)
                 break
             except PushError as error:
-                failed.append(((id(error.series), error.series.drop(error.tracker)), error.reason))
+                failed.append((error.series.drop(error.tracker), error.reason))
         for pair in pairs:
-            pair.update(index, self._step)
-        self._log.append(known)
-        self._log_steps.append(self._step)
-        if not self._moving and self._gradient.row == index and self._rate.row == index:
-            self._moving = (self._gradient.last or 0.0) > 0.0 and (self._rate.last or 0.0) > 0.0
+            if not pair.update(index, self.step):
+                left.append(pair.series)
+        for series in left:
+            disturb(series, self)
+        self._log.append(known.series)
+        self._log_steps.append(self.step)
+        if not self._moving:
+            gradient, rate = self.series["grad_norm"], self.series["lr"]
+            if gradient.row == index and rate.row == index:
+                self._moving = (gradient.last or 0.0) > 0.0 and (rate.last or 0.0) > 0.0
         return failed
 
     def rewind(self, step: int) -> None:
@@ -183,24 +175,66 @@ class History:
             series.rewind(count, step)
         for pair in self.pairs.values():
             pair.rewind(step)
-        for hook in self.hooks:
-            if hook.forget is not None:
-                hook.forget()
+        for hook in self.layout.hooks:
+            hook.counter(self).forget()
         self.strides.rewind(step, self.index + 1)
 
-    def follow(self, names: Iterable[str]) -> list[Series]:
-        """The series of those of a row's metrics that something reads; new names are matched with the patterns."""
-        for name in names:
-            for globs, found in self._globs.items():
-                if name not in found and any(fnmatchcase(name, glob) for glob in globs):
-                    found.append(name)
-                    self._series(name)
-        return [self.series[name] for name in names if name in self.series]
+    # What is kept.
 
-    def drop_hooks(self, owner: str) -> None:
-        """Stop running the updates of a rule that failed."""
-        self.hooks = [hook for hook in self.hooks if hook.owner != owner]
+    def own(self, metric: str) -> Series:
+        """The run's own series of a metric that the layout needs, made when it is first logged or waited for."""
+        found = self.series[metric]
+        if found is self.layout.blank.series[metric]:
+            found = self.series[metric] = Series(self.layout.needs[metric], self)
+            self.epoch += 1
+        return found
+
+    def follow(self, names: Iterable[str], before: Known | None = None) -> Known:
+        """The series of those of a row's metrics that something reads; new names are matched with the patterns."""
+        layout = self.layout
+        for name in names:
+            for globs in layout.patterns_of(name):
+                found = self.matched.setdefault(globs, [])
+                if name not in found:
+                    found.append(name)
+        if layout.version != self.version:
+            self.fit()
+        known = tuple(self.own(name) for name in names if name in layout.needs and name not in layout.derivations)
+        for name, (left, right, ratio) in layout.derivations.items():
+            if name not in self.pairs and self._is_own(left) and self._is_own(right):
+                self.pairs[name] = Pair(self.own(left), self.own(right), ratio, self.own(name))
+        return known_of(known, before)
+
+    def _is_own(self, metric: str) -> bool:
+        return self.series[metric] is not self.layout.blank.series[metric]
+
+    def fit(self) -> None:
+        """Keep what the layout needs by now."""
+        layout = self.layout
+        self.version = layout.version
+        for name, need in layout.needs.items():
+            blank = layout.blank.series[name]
+            mine = self.series.setdefault(name, blank)
+            if mine is not blank:
+                mine.fit(need, self)
         self.epoch += 1
+
+    def adopt(self, layout: Layout) -> None:
+        """Go on with other rules: equal conditions keep their counters, what is new starts from what was kept."""
+        old, self.layout = self.layout, layout
+        self.series = {
+            name: series
+            for name, series in self.series.items()
+            if name in layout.needs and series is not old.blank.series[name]
+        }
+        self.pairs = {name: pair for name, pair in self.pairs.items() if name in layout.derivations}
+        self.memo.clear()
+        states = layout.states()
+        self.kept = {
+            states[key]: self.kept[made] for key, made in old.states().items() if key in states and made in self.kept
+        }
+        self.matched.clear()
+        self.fit()
 
     def meet(self, names: Iterable[str]) -> None:
         """Remember names that were logged, also without a finite value; other plans must look again at new ones."""
@@ -209,268 +243,44 @@ class History:
             self.names = known
             self.epoch += 1
 
-    def capture(self, owner: str) -> None:
+    def capture(self, rule: str) -> None:
         """Remember the levels that `at_firing` readers of a rule compare with."""
-        for key in self._fired:
-            if key[0] == owner:
-                values = sorted(self.values(key[1], key[2]))
-                self._fired[key] = sorted_median(values) if values else None
+        for key in self.layout.levels_of(rule):
+            values = sorted(self.series[key[1]].values[-key[2] :])
+            self.fired[key] = sorted_median(values) if values else None
 
-    # What conditions ask for.
-
-    def _series(self, metric: str) -> Series:
-        pair = self.pairs.get(metric)
-        if pair is not None:
-            return pair.series
-        found = self.series.get(metric)
-        if found is None:
-            found = self.series[metric] = Series(metric)
-            self.epoch += 1
-        return found
-
-    def _once(self, key: tuple[Any, ...], make: Callable[[], T | Any]) -> Any:
-        found = self._cache.get(key)
-        if found is None:
-            found = self._cache[key] = make()
-        return found
-
-    def _dear(self, key: tuple[Any, ...], make: Callable[[], Reader]) -> Reader:
-        """A reader that costs more to compute twice than to remember, whenever it is asked for."""
-        found = self._noises.get(key)
-        if found is None:
-            found = self._noises[key] = make()
-        return found
-
-    def last(self, metric: str) -> Reader:
-        """See View."""
-        return self._series(metric).newest
-
-    def age(self, metric: str) -> Callable[[], int]:
-        """See View."""
-        series = self._series(metric)
-        return lambda: self.index - series.row
-
-    def fresh(self, metric: str) -> Callable[[], bool]:
-        """See View."""
-        series = self._series(metric)
-        return cast(Callable[[], bool], self._once(("fresh", metric), lambda: readers.fresh(series, self)))
-
-    def raw(self, metric: str) -> Reader:
-        """See View."""
-        self._series(metric)
-        return lambda: self._row.get(metric)
-
-    def count(self, metric: str) -> Callable[[], int]:
-        """See View."""
-        return self._series(metric).observations
-
-    def window(self, metric: str, size: int, stat: str, minimum: int | None = None, skip: int = 0) -> Reader:
-        """See View."""
-        series = self._series(metric)
-        series.need(size + skip)
-        enough = size if minimum is None else minimum
-        key = ("window", metric, size, stat, enough, skip)
-        return cast(Reader, self._once(key, lambda: readers.window(series, size, window_function(stat), enough, skip)))
-
-    def passes(
-        self, metric: str, window: tuple[int, str, int | None], word: str, limit: float | Reader, absolute: bool = False
-    ) -> Check:
-        """See View."""
-        size, stat, minimum = window
-        series = self._series(metric)
-        series.need(size)
-        return readers.passes(series, (size, stat, size if minimum is None else minimum), word, limit, absolute)
-
-    def start(self, metric: str, baseline: int = 5, minimum: int | None = None) -> Reader:
-        """See View."""
-        head = self.track(metric, ("head", baseline), lambda: Head(baseline))
-        enough = baseline if minimum is None else minimum
-        key = ("start", metric, baseline, enough)
-        return cast(Reader, self._once(key, lambda: readers.start(head, baseline, enough)))
-
-    def first(self, metric: str) -> Reader:
-        """See View."""
-        return self.start(metric, 1)
-
-    def _extremes(self, metric: str) -> Extremes:
-        return self.track(metric, ("extremes",), Extremes)
-
-    def lowest(self, metric: str) -> Reader:
-        """See View."""
-        extremes = self._extremes(metric)
-        return lambda: extremes.lowest
-
-    def highest(self, metric: str) -> Reader:
-        """See View."""
-        extremes = self._extremes(metric)
-        return lambda: extremes.highest
-
-    def trough(self, metric: str) -> Reader:
-        """See View."""
-        extremes = self._extremes(metric)
-        return lambda: extremes.trough
-
-    def noise(self, metric: str, size: int = 30) -> Reader:
-        """See View."""
-        series = self._series(metric)
-        series.need(size + 1)
-        return self._dear((metric, size), lambda: readers.noise_of(series, size))
-
-    def gain_z(self, metric: str, baseline: int = 5, window: int = 5) -> Reader:
-        """See View."""
-
-        begin, now, scale = self.start(metric, baseline), self.window(metric, window, "median"), self.noise(metric)
-        series = self._series(metric)
-        return self._dear((metric, baseline, window), lambda: readers.gain_z(series, begin, now, scale, baseline, window))
-
-    def best(self, metric: str, size: int = 5) -> Reader:
-        """See View."""
-        best = self.track(metric, ("best", size), lambda: Best(size))
-        return lambda: best.best
-
-    def at_firing(self, metric: str, size: int = 5) -> Reader:
-        """See View."""
-        self._series(metric).need(size)
-        key, fired = (self.private, metric, size), self._fired
-        fired.setdefault(key, None)
-        return lambda: fired[key]
-
-    def values(self, metric: str, size: int) -> list[float]:
-        """See View."""
-        series = self._series(metric)
-        series.need(size)
-        return list(series.values[-size:])
-
-    def resolution(self, metric: str) -> Reader:
-        """See View: the config fact `resolution`, one number for the log or a mapping from metric to number."""
-        whole, own = self.fact("resolution"), self.fact(f"resolution.{metric}")
-
-        def read() -> float | None:
-            step = whole()
-            return own() if step is None else step
-
-        return cast(Reader, self._once(("resolution", metric), lambda: read))
-
-    def track(self, metric: str, key: tuple[object, ...], make: Callable[[], T]) -> T:
-        """See View."""
-        series = self._series(metric)
-        tracker = series.tracker(key)
-        if tracker is None:
-            tracker = make()
-            series.track(key, tracker)
-        if self.asked is not None:
-            self.asked.add((id(series), key))
-        return cast(T, tracker)
-
-    def check(self, condition: Condition) -> Check:
-        """See View."""
-        key = ("check", self.private, condition)
-        found = self._cache.get(key)
-        if found is None:
-            found = self._cache[key] = condition.bind(self)
-        return cast(Check, found)
-
-    def state(self, condition: Condition, make: Callable[[], S]) -> S:
-        """See View."""
-        key = (self.private, condition)
-        if key not in self._states:
-            self._states[key] = make()
-        return cast(S, self._states[key])
-
-    def compiled(self) -> None:
-        """Everything that a batch of conditions asked for has been bound: let go of what only made them share readers.
-
-        Trackers and states stay; who asks again gets new readers over them.
-        """
-        self._cache.clear()
-
-    def derived(self, left: str, right: str, mode: str) -> str:
-        """See View."""
-        ratio = mode == "ratio"
-        name = f"{left} / {right}" if ratio else f"{left} - {right}"
-        if name not in self.pairs:
-            self.pairs[name] = Pair(self._series(left), self._series(right), ratio)
-            self.epoch += 1
-        return name
-
-    def each_row(
-        self, metrics: frozenset[str], update: Callable[[], None], forget: Callable[[], None] | None = None
-    ) -> None:
-        """See View."""
-        if not any(hook.update == update and hook.metrics == metrics for hook in self.hooks):
-            self.hooks.append(Hook(metrics, update, forget, self.owner))
-            self.epoch += 1
-
-    def matching(self, patterns: Iterable[str]) -> Callable[[], tuple[str, ...]]:
-        """See View."""
-        key = tuple(patterns)
-        if key not in self._globs:
-            self._globs[key] = []
-            self.epoch += 1
-        found = self._globs[key]
-        return lambda: tuple(found)
-
-    def settled(self) -> None:
-        """See View."""
-        self.epoch += 1
+    # What compiled checks ask beyond series.
 
     def moved(self) -> bool | None:
-        """See View."""
+        """See Past."""
         if self._moved:
             return True
-        if self._gradient.count and self._rate.count:
+        gradient, rate = self.series["grad_norm"], self.series["lr"]
+        if gradient.count and rate.count:
             return False
-        seen = self._gradient if self._gradient.count else self._rate
+        seen = gradient if gradient.count else rate
         return False if seen.count and (seen.last or 0.0) <= 0.0 else None
 
-    def row_index(self) -> int:
-        """See View."""
-        return self.index
-
-    def step(self) -> int:
-        """See View."""
-        return self._step
-
     def since_resume(self) -> int | None:
-        """See View."""
+        """See Past."""
         resumed = self.strides.resumed_row
         return None if resumed is None else self.index - resumed
 
-    def nonfinite(self) -> Mapping[str, float]:
-        """See View."""
-        return self._bad
-
-    def row(self) -> Mapping[str, float]:
-        """See View."""
-        return self._row
-
     def silence(self) -> tuple[float | None, float | None]:
-        """See View."""
+        """See Past."""
         newest = self.strides.time
         waited = None if newest is None or self.now is None else self.now - newest
         return waited, self.strides.interval
 
-    def bounds(self, metric: str) -> Callable[[], tuple[float, float] | None]:
-        """See View."""
-        reference, strides = self.reference, self.strides
-
-        def read() -> tuple[float, float] | None:
-            if reference is None or strides.first is None:
-                return None
-            return reference.bounds(metric, self._step - strides.first)
-
-        return read
-
-    def fact(self, name: str) -> Reader:
-        """See View."""
-        return cast(Reader, self._once(("fact", name), lambda: readers.fact_number(self.facts, name)))
-
-    def fact_text(self, name: str) -> Callable[[], object]:
-        """See View."""
-        return readers.fact_value(self.facts, name)
+    def has_reference(self) -> bool:
+        """See Past."""
+        return self.reference is not None and not self.reference.why_not
 
 
 @lru_cache(maxsize=64)
 def joined(names: frozenset[str], more: frozenset[str]) -> frozenset[str]:
     """Both sets of names; one object for all runs that log the same."""
     return names if more <= names else names | more
+
+
+_NONE: Mapping[str, float] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf, isfinite
 
 from rltriage.engine.rows import Fact
 from rltriage.rules.facts import CONFIG_FACTS
@@ -34,11 +35,11 @@ def inferred_by_name(names: Iterable[str]) -> dict[str, Fact]:
 def inferred(metrics: Mapping[str, float], facts: Mapping[str, Fact]) -> dict[str, Fact]:
     """What this row proves about facts that are still unknown."""
     found = {}
-    if "kl_term" not in facts and metrics.get("kl_ref", 0.0) != 0.0:
+    if "kl_term" not in facts and isfinite(kl := metrics.get("kl_ref", 0.0)) and kl != 0.0:
         found["kl_term"] = Fact(True, "inferred", "kl_ref is not 0")
     if "updates_per_batch" not in facts and not _off_policy(facts):
         ratio = metrics.get("ratio_max", 1.0)
-        if abs(ratio - 1.0) > OFF_ONE:
+        if OFF_ONE < abs(ratio - 1.0) < inf:
             found["updates_per_batch"] = Fact(2, "inferred", f"ratio_max is {ratio:.4g}: at least 2")
     return found
 

@@ -18,6 +18,7 @@ from rltriage.rules.profiles import (
     Profile,
     load_profile,
     load_profiles,
+    match,
 )
 
 _CONFIGS = ("config", "args", "hparams", "hyperparameters")
@@ -25,6 +26,9 @@ COARSE_PLACES = 5
 MAX_UNMAPPED = 10_000
 _UNDECIDED = 5
 _MISSING = object()
+_ANY_TRAINING = frozenset(
+    ("loss", "*_loss", "grad_norm", "gradient_norm", "l2_norm", "lr", "learning_rate", "acc*", "*accuracy")
+)
 
 
 class Intake:
@@ -59,7 +63,9 @@ class Intake:
         self._recent: dict[str, float] = {}
         self._ordinal = -1
         self._last_step = -1
-        self._step_key: str | None = None
+        self._rank_zero = False
+        self._stepped = False
+        self._on_axis = False
         self._copies = _Copies()
         self.rows_seen = 0
         self.skipped: dict[str, int] = {}
@@ -78,7 +84,10 @@ class Intake:
             row = self.row(record)
             return [] if row is None else [row]
         self._held.append(record)
-        chosen = decide([flatten({key: value for key, value in record.values.items() if key not in _CONFIGS})])
+        keys = [flatten({k: v for k, v in held.values.items() if k not in _CONFIGS}) for held in self._held]
+        chosen = decide(keys)
+        if chosen is not None and chosen.name == "generic" and not _speaks_of_rl(chosen, keys):
+            chosen = None  # a framework that logs several records a step may start with lr and grad_norm
         if chosen is None and len(self._held) >= _UNDECIDED:
             chosen = load_profiles()["generic"]
         return [] if chosen is None else self._release(chosen)
@@ -103,6 +112,8 @@ class Intake:
             return self._skip("config record")
         if plan.summary:
             return self._skip("summary record")
+        if plan.rank is not None and self._of_another_rank(values[plan.rank]):
+            return self._skip("record of another rank")
         if plan.logged:
             self._log_facts(plan, values)
         if not metrics:
@@ -114,6 +125,12 @@ class Intake:
             return self._skip("forward-filled copy")
         self.rows_seen += 1
         return Row(step, metrics, self._time(record, plan, values))
+
+    def _of_another_rank(self, value: Any) -> bool:
+        """Whether rank 0 writes into this log too; a `rank` that is never 0 is something else, as of an adapter."""
+        rank = to_step(value)
+        self._rank_zero = self._rank_zero or rank == 0
+        return self._rank_zero and bool(rank)
 
     def _flat(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """A nested record, flat; a configuration that a logger repeats in every record (RLlib) is facts, not metrics."""
@@ -235,13 +252,17 @@ class Intake:
             step = to_step(values[plan.step])
         self._ordinal += 1
         if step is None:
-            if self._step_key is not None:
+            if self._stepped:
                 step = self._last_step
             else:
                 self.ordinal_steps = True
                 step = self._ordinal
-        elif plan.step is not None:
-            self._step_key = plan.step
+        else:
+            self._stepped = True
+            if not plan.aside:
+                self._on_axis = True
+            elif self._on_axis:
+                step = max(step, self._last_step)
         self._last_step = step
         return step
 
@@ -312,6 +333,12 @@ def find_profile(name: str) -> Profile:
     if name not in profiles:
         raise RltriageError(f"no profile {name!r}; choose one of {', '.join(profiles)}, auto, or a file of your own")
     return profiles[name]
+
+
+def _speaks_of_rl(generic: Profile, records: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a common name of reinforcement learning is among the keys, and not only what any training logs."""
+    names = {generic.bare(key) for record in records for key in record}
+    return any(match(pattern, name) for pattern in generic.detect if pattern not in _ANY_TRAINING for name in names)
 
 
 def decide(records: Iterable[Mapping[str, Any]]) -> Profile | None:

@@ -21,6 +21,7 @@ STEP_KEYS = (
     "training/global_step",
 )
 TIME_KEYS = ("time", "timestamp", "_timestamp", "wall_time")
+RANK_KEYS = ("global_rank", "process_index", "rank")
 _SUMMARY = frozenset(("train_runtime", "train_samples_per_second", "train_steps_per_second"))
 
 Transform = Callable[[float, Mapping[str, Any]], float | None]
@@ -49,6 +50,10 @@ class Plan(NamedTuple):
     unmapped: tuple[str, ...]
     summary: bool
     config: bool
+    rank: str | None = None
+    """The key that says which rank wrote the record."""
+    aside: bool = False
+    """Its step belongs to another axis than the one that counts."""
 
 
 def plan_for(profile: Profile, values: Mapping[str, Any], config: Mapping[str, Any]) -> Plan:
@@ -93,12 +98,16 @@ class _Planner:
         return Plan(
             step,
             time,
-            tuple(entries),
+            tuple(map(self._defined, entries)),
             tuple(groups),
             tuple(logged),
-            tuple(key for key in rest if key not in METRICS and not key.startswith("check_")),
+            tuple(
+                key for key in rest if key not in METRICS and not key.startswith("check_") and type(keys[key]) is not dict
+            ),
             summary=not _SUMMARY.isdisjoint(keys),
             config=step is None and not (mapped - {"lr", "loss", "truncated_frac", "clip_frac"}),
+            rank=next((key for key in RANK_KEYS if key in keys), None),
+            aside=bool(self._profile.axis) and not any(match(self._profile.axis, bare) for bare in self._bare),
         )
 
     def _map(self, name: str, sources: tuple[MetricSource, ...], entries: list[Entry], groups: list[Group]) -> None:
@@ -120,6 +129,20 @@ class _Planner:
             else:
                 groups.append(Group(name, tuple(found), _REDUCE[source.reduce], transform))
             return
+
+    def _defined(self, entry: Entry) -> Entry:
+        """The entry, without its NaN where the profile says that it stands for nothing."""
+        key, name, transform = entry
+        bare = self._profile.bare(key)
+        if not any(match(pattern, bare) for pattern in self._profile.undefined):
+            return entry
+
+        def apply(value: float, values: Mapping[str, Any]) -> float | None:
+            if value != value:
+                return None
+            return value if transform is None else transform(value, values)
+
+        return key, name, apply
 
     def _find(self, native: str) -> str | None:
         return self._bare.get(native)

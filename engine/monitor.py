@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from types import MappingProxyType
 from typing import Protocol
 
+from rltriage.engine.alerts import AlertBook
 from rltriage.engine.history import History, Reference
 from rltriage.engine.inference import INFERABLE, STATED, inferred, stated
-from rltriage.engine.lifecycle import Event, RuleState, reads
-from rltriage.engine.plan import Plan, Planner, finite, lacking, observed
+from rltriage.engine.layout import layout_of
+from rltriage.engine.lifecycle import RuleState
+from rltriage.engine.plan import Counting, Plan, Planner, finite, lacking, observed
 from rltriage.engine.reference import NONE_GIVEN, needs_reference
-from rltriage.engine.report import Alert, Incident, State, StepReport, Suspect
+from rltriage.engine.report import Alert, Incident, State, StepReport
+from rltriage.engine.resting import wake_all
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.rules.conditions.base import Verdict
 from rltriage.rules.facts import judge
 from rltriage.rules.model import Catalogue, Rule, RulePack
-from rltriage.rules.templates import render
 
 EPISODES = "n_episodes"
 PARTIAL = 0.5
@@ -75,20 +76,50 @@ class Monitor:
         self.counters = Counters()
         self.facts: dict[str, Fact] = dict(run.facts)
         self.segment = 0
-        self._catalogue = catalogue
+        self._alerts = AlertBook(run.id, catalogue, self.facts)
         self._triage = triage
         self._reference = reference
         self._log = log or logging.getLogger("rltriage.engine")
         self._broken: dict[str, str] = {}
-        self._open: dict[str, Alert] = {}
         self._closed: list[Alert] = []
         self._seen: set[str] = set()
         self._asked_again = False
         self._ticks = 0
         self._last: int | None = None
         self._first = 0
-        self._states = [RuleState(rule, reads(rule)) for rule in pack.rules]
+        self._layout = layout_of(pack)
+        self._states = [RuleState(bound, place) for place, bound in enumerate(self._layout.rules)]
         self._begin_segment()
+
+    @property
+    def failed_rules(self) -> Mapping[str, str]:
+        """Rules that are switched off because they failed, each with what went wrong."""
+        return self._broken
+
+    @property
+    def row_interval(self) -> float | None:
+        """Median seconds between the last rows; None while too few have carried a time."""
+        return self._history.strides.interval
+
+    def healthy(self, metrics: Iterable[str]) -> dict[str, tuple[float, float]]:
+        """(low, high) of those metrics that a healthy reference that fits the run knows at the newest step.
+
+        Within the values that a metric can have: a share of -0.2 is not healthy, it is impossible.
+        """
+        reference, first = self._reference, self._history.strides.first
+        if reference is None or reference.why_not or first is None or self._last is None:
+            return {}
+        found = {}
+        for metric in metrics:
+            bounds = reference.bounds(metric, self._last - first)
+            if bounds is not None:
+                info = self._alerts.catalogue.metrics.get(metric)
+                low, high = (info.low, info.high) if info is not None else (None, None)
+                found[metric] = (
+                    bounds[0] if low is None else max(bounds[0], low),
+                    bounds[1] if high is None else min(bounds[1], high),
+                )
+        return found
 
     # Rows.
 
@@ -111,17 +142,20 @@ class Monitor:
             else:
                 self.counters.rewinds += 1
                 history.rewind(step)
+                self._wake_all()
         if not merged:
+            resumed = history.strides.resumed_row
             history.begin(step, row.time)
-            history.now = row.time
+            if history.strides.resumed_row != resumed:
+                self._wake_all()
         if self._last is None:
             self._first = step
         self._last = step
         plan, bad = self._read(metrics, merged)
         if plan.facts or self._may_infer or self._asked_again:
             alerts += self._learn(plan, metrics, row)
-            if plan.epoch != history.epoch:
-                plan = self._planner.plan(plan.names, merged)
+        if plan.epoch != history.epoch:
+            plan = self._planner.plan(plan.names, merged)
         if self._partial():
             self.counters.partial += 1
         else:
@@ -130,7 +164,7 @@ class Monitor:
 
     def _same_step(self, row: Row) -> tuple[dict[str, float], frozenset[str]]:
         """The metrics that a second record adds to the step: none for a repeat; the first value of a metric stays."""
-        present = self._history.row()
+        present = self._history.row
         new = {name: value for name, value in row.metrics.items() if name not in present}
         for name, value in row.metrics.items():
             old = present.get(name)
@@ -150,44 +184,59 @@ class Monitor:
         if not plain:
             good, bad = finite(metrics)
             self._history.meet(bad)
+        names = self._history.names
         plan = self._planner.plan(tuple(good), merged)
-        for tracker, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
-            for rule_id in self._asking(tracker):
+        if self._history.names is not names:
+            self._wake_all()
+        for owners, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
+            for rule_id in owners:
                 self._switch_off(rule_id, error)
         return plan, bad
 
     def _judge(self, plan: Plan, row: Row, alerts: list[Alert]) -> None:
-        """Run the checks of every rule that this row is an observation of."""
+        """Run the checks of every rule that this row is an observation of and that does not rest."""
         history = self._history
-        index, step = history.row_index(), row.step
+        index = history.index
         for hook in plan.hooks:
-            try:
-                hook.update()
-            except Exception as error:
-                self._switch_off(hook.owner, error)
+            if hook.guards is None:
+                self._count(hook)
         for series, hook in plan.doubtful_hooks:
             if observed(series, index):
-                try:
-                    hook.update()
-                except Exception as error:
-                    self._switch_off(hook.owner, error)
+                hook.wake(history)
+                self._count(hook)
         for state in plan.rules:
+            if state.guards is not None:
+                continue
             try:
-                holds = state.check()
+                holds = state.check(history)
                 if holds or state.busy:
-                    event = state.advance(holds, index, step)
-                    if event is not None:
-                        alerts.append(self._transition(state, event, row))
+                    self._advance(state, holds, row, alerts)
+                if index >= state.again and state.is_settled(holds):
+                    state.try_to_rest(history)
             except Exception as error:
                 self._switch_off(state.rule.id, error)
         for series, state in plan.doubtful:
-            if observed(series, index):
+            if state.guards is None and observed(series, index):
                 try:
-                    event = state.advance(state.check(), index, step)
-                    if event is not None:
-                        alerts.append(self._transition(state, event, row))
+                    self._advance(state, state.check(history), row, alerts)
                 except Exception as error:
                     self._switch_off(state.rule.id, error)
+
+    def _count(self, hook: Counting) -> None:
+        try:
+            hook.update(self._history)
+        except Exception as error:
+            for rule_id in hook.hook.owners:
+                self._switch_off(rule_id, error)
+
+    def _advance(
+        self, state: RuleState, holds: bool | None, row: Row, alerts: list[Alert], index: int | None = None
+    ) -> None:
+        """Tell a rule its verdict in the row `index`, and take note of a transition."""
+        history = self._history
+        event = state.advance(holds, history, history.index if index is None else index)
+        if event is not None:
+            alerts.append(self._alerts.take(state, event, row, history, self.segment))
 
     def _finish(self, row: Row, alerts: list[Alert], checked: bool) -> StepReport:
         """Let the triage explain what changed."""
@@ -199,19 +248,15 @@ class Monitor:
         incident = None
         if self._triage is not None:
             try:
-                explained, incident = self._triage.update(self.run, self.facts, tuple(self._open.values()), row, row.step)
+                explained, incident = self._triage.update(
+                    self.run, self.facts, tuple(self._alerts.open.values()), row, row.step
+                )
             except Exception as error:
                 self.counters.errors += 1
                 self._log.warning("triage failed at step %s: %r", row.step, error)
             else:
-                alerts = self._explained(alerts, explained)
+                alerts = self._alerts.explained(alerts, explained)
         return StepReport(row.step, tuple(alerts), incident)
-
-    def _explained(self, alerts: Sequence[Alert], explained: Mapping[str, str | None]) -> list[Alert]:
-        for rule, alert in self._open.items():
-            if alert.explained_by != explained.get(rule):
-                self._open[rule] = replace(alert, explained_by=explained.get(rule))
-        return [replace(one, explained_by=explained.get(one.rule)) if one.rule in self._open else one for one in alerts]
 
     # Time, the end, and questions.
 
@@ -222,11 +267,10 @@ class Monitor:
         row = Row(self._last if self._last is not None else 0, _NONE, now)
         alerts: list[Alert] = []
         for state in self._timed:
-            if not state.skipped and state.declared and self._planner.compiled(state):
+            if not state.skipped:
+                state.wake(self._history)
                 try:
-                    event = state.advance(state.check(), -1 - self._ticks, row.step)
-                    if event is not None:
-                        alerts.append(self._transition(state, event, row))
+                    self._advance(state, state.check(self._history), row, alerts, -1 - self._ticks)
                 except Exception as error:
                     self._switch_off(state.rule.id, error)
         return self._finish(row, alerts, False)
@@ -234,7 +278,9 @@ class Monitor:
     def close(self, state: State = "ended") -> StepReport:
         """The run ended (or went `stale`): open alerts close as such, never as resolved."""
         step = self._last if self._last is not None else 0
-        return self._finish(Row(step, _NONE, self._history.strides.time), self._close_all(state, step), False)
+        alerts = self._closed_all(state, step)
+        self._wake_all()
+        return self._finish(Row(step, _NONE, self._history.strides.time), alerts, False)
 
     def explain(self, rule_id: str) -> Verdict:
         """Why a rule does or does not hold at the newest row. Raises KeyError for an unknown rule."""
@@ -243,17 +289,18 @@ class Monitor:
             raise KeyError(rule_id)
         if state.skipped:
             return Verdict(None, {}, state.skipped)
-        verdict = state.rule.when.explain(self._history)
+        layout, history = self._layout, self._history
+        verdict = state.rule.when.explain(layout, history)
         unless = state.rule.unless
-        if verdict.holds and unless is not None and self._history.check(unless)():
-            reason = f"{verdict.reason}; but not judged while {unless.explain(self._history).reason}"
+        if verdict.holds and unless is not None and layout.check(unless)(history):
+            reason = f"{verdict.reason}; but not judged while {unless.explain(layout, history).reason}"
             return Verdict(None, verdict.values, reason)
         return verdict
 
     @property
     def open_alerts(self) -> tuple[Alert, ...]:
         """Firing and flapping alerts, in the order in which they fired."""
-        return tuple(self._open.values())
+        return tuple(self._alerts.open.values())
 
     @property
     def pending(self) -> tuple[str, ...]:
@@ -289,48 +336,54 @@ class Monitor:
         `pack.catalogue` replaces the catalogue, if there is one in the pack.
         """
         step = self._last if self._last is not None else 0
+        self._layout = layout_of(pack)
         old = {state.rule.id: state for state in self._states}
         kept: list[RuleState] = []
         alerts: list[Alert] = []
-        for rule in pack.rules:
-            state = old.get(rule.id)
-            if state is not None and _content(state.rule) == _content(rule):
-                state.rule = rule
+        for bound in self._layout.rules:
+            state = old.get(bound.rule.id)
+            if state is not None and _content(state.rule) == _content(bound.rule):
+                state.bind(bound)
                 kept.append(state)
-                del old[rule.id]
+                del old[bound.rule.id]
             else:
-                kept.append(RuleState(rule, reads(rule)))
+                kept.append(RuleState(bound))
         for state in old.values():
-            alerts += self._close_rule(state, "superseded", step)
+            alerts += self._alerts.close(state, "superseded", step)
         self.pack, self._states = pack, kept
-        self._catalogue = pack.catalogue if pack.catalogue.faults else self._catalogue
+        if pack.catalogue.faults:
+            self._alerts.catalogue = pack.catalogue
         if self._triage is not None:
-            self._triage.reload(self._catalogue, pack)
+            self._triage.reload(self._alerts.catalogue, pack)
         self._broken = {rule: why for rule, why in self._broken.items() if rule not in old}
-        self._judge_facts(step)
+        self._history.adopt(self._layout)
         self._plan_again()
+        self._judge_facts(step)
         return self._finish(Row(step, _NONE, self._history.strides.time), alerts, False)
 
     # Segments and facts.
 
     def _begin_segment(self) -> None:
-        self._history = History(self.facts, self._reference)
-        self._history.last(EPISODES)
-        self._episodes = self._history.window(EPISODES, 21, "median", 3)
-        self._most_episodes = self._history.highest(EPISODES)
+        self._history = History(self._layout, self.facts, self._reference)
         self._last = None
         for state in self._states:
             state.reset()
-        self._judge_facts(0)
         self._plan_again()
+        self._judge_facts(0)
 
     def _plan_again(self) -> None:
-        self._planner = Planner(self._history, self._states, STATED, self._switch_off)
+        history, layout = self._history, self._layout
+        self._planner = Planner(history, self._states, STATED)
         self._timed = [state for state in self._states if state.rule.when.timed]
+        self._episodes, self._most_episodes = layout.window(EPISODES, 21, "median", 3), layout.highest(EPISODES)
+
+    def _wake_all(self) -> None:
+        """What resting rules relied on has changed."""
+        wake_all((*self._states, *self._planner.hooks), self._history)
 
     def _next_segment(self, step: int) -> list[Alert]:
         """The run started over: histories restart, open alerts close."""
-        alerts = self._close_all("superseded", step)
+        alerts = self._closed_all("superseded", step)
         self._seen |= self._history.names
         self.segment += 1
         self.counters.segments += 1
@@ -356,7 +409,7 @@ class Monitor:
         elif not self._asked_again:
             return []
         self._asked_again = False
-        return self._requestioned(row)
+        return self._alerts.requestioned(self._states, row)
 
     def _judge_facts(self, step: int) -> None:
         """Switch rules on and off by what they require, and bind those that are on."""
@@ -371,116 +424,27 @@ class Monitor:
             state.skipped = self._broken.get(rule.id, "")
             if judgement.holds is False:
                 state.skipped = "config: " + ", ".join(f"{name} is {values.get(name)}" for name in judgement.violated)
-                self._closed += self._close_rule(state, "superseded", step)
-            elif not state.skipped and not state.declared:
-                self._declare(state)
-        self._history.compiled()
+                self._closed += self._alerts.close(state, "superseded", step)
+            elif not state.skipped and state.bound.error is not None:
+                self._switch_off(rule.id, state.bound.error)
+        self._wake_all()
         self._history.epoch += 1
-
-    def _declare(self, state: RuleState) -> None:
-        try:
-            state.declare(self._history)
-        except Exception as error:
-            self._switch_off(state.rule.id, error)
-
-    def _requestioned(self, row: Row) -> list[Alert]:
-        """Open alerts whose severity or question changed with the facts."""
-        alerts = []
-        for state in self._states:
-            alert = self._open.get(state.rule.id)
-            if alert is not None and alert.question != state.question:
-                severity = "info" if state.question else state.rule.severity
-                changed = replace(alert, severity=severity, question=state.question, step=row.step, time=row.time)
-                self._open[state.rule.id] = changed
-                alerts.append(changed)
-        return alerts
 
     def _partial(self) -> bool:
         """Whether this row is a last batch with under half the usual episodes."""
         episodes = self._history.series[EPISODES]
-        if episodes.row != self._history.row_index() or episodes.last is None:
+        if episodes.row != self._history.index or episodes.last is None:
             return False
-        most = self._most_episodes()
+        most = self._most_episodes(self._history)
         if most is not None and episodes.last >= PARTIAL * most:
             return False  # the usual number is at most that
-        usual = self._episodes()
+        usual = self._episodes(self._history)
         return usual is not None and episodes.last < PARTIAL * usual
 
-    # Alerts.
-
-    def _transition(self, state: RuleState, event: Event, row: Row) -> Alert:
-        """The alert of a transition, and the book of open ones."""
-        rule = state.rule
-        if event == "firing":
-            alert = self._alert(state, row)
-            self._history.capture(rule.id)
-        else:
-            alert = replace(self._open.pop(rule.id), state=event, step=row.step, time=row.time)
-        if event != "resolved":
-            self._open[rule.id] = alert
-        return alert
-
-    def _alert(self, state: RuleState, row: Row) -> Alert:
-        rule, verdict = state.rule, state.rule.when.explain(self._history)
-        return Alert(
-            id=identity(self.run.id, rule.id, self.segment, state.since_step),
-            run=self.run.id,
-            rule=rule.id,
-            state="firing",
-            severity="info" if state.question else rule.severity,
-            group=rule.group,
-            step=row.step,
-            since_step=state.since_step,
-            segment=self.segment,
-            summary=render(rule.summary, self._shown(state, verdict, row)),
-            values=dict(verdict.values),
-            suspects=self._suspects(rule),
-            first_test=rule.first_test,
-            time=row.time,
-            question=state.question,
-            labels=rule.labels,
-        )
-
-    def _shown(self, state: RuleState, verdict: Verdict, row: Row) -> dict[str, object]:
-        """What a summary may name: metrics, config facts, observations, step."""
-        shown: dict[str, object] = {name: series.last for name, series in self._history.series.items() if series.count}
-        shown |= self._history.row()
-        shown |= {f"config.{name}": fact.value for name, fact in self.facts.items()}
-        observations = verdict.values.get("observations", state.held)
-        return shown | {"observations": int(observations), "step": row.step}
-
-    def _suspects(self, rule: Rule) -> tuple[Suspect, ...]:
-        found = []
-        for name, score in rule.suspects.items():
-            fault = self._catalogue.faults.get(name)
-            title, number = (fault.title, fault.number) if fault is not None else (name, None)
-            found.append(Suspect(name, title, score, number))
-        return tuple(found)
-
-    def _close_all(self, state: State, step: int) -> list[Alert]:
-        return [alert for rule in self._states for alert in self._close_rule(rule, state, step)]
-
-    def _close_rule(self, rule: RuleState, state: State, step: int) -> list[Alert]:
-        """Close a rule's alert from outside, if one is open."""
-        rule.close()
-        alert = self._open.pop(rule.rule.id, None)
-        return [] if alert is None else [replace(alert, state=state, step=step)]
+    def _closed_all(self, state: State, step: int) -> list[Alert]:
+        return [alert for rule in self._states for alert in self._alerts.close(rule, state, step)]
 
     # Failures.
-
-    def _asking(self, tracker: tuple[int, object]) -> list[str]:
-        """The rules that read a tracker."""
-        history, found = self._history, []
-        for state in self._states:
-            if state.declared and not state.skipped:
-                history.compiled()
-                history.asked = set()
-                state.ask(history)
-                if tracker in history.asked:
-                    found.append(state.rule.id)
-        history.asked = None
-        history.compiled()
-        return found
 
     def _switch_off(self, rule_id: str, error: Exception) -> None:
         """A condition failed: the rule is off for the rest of the run, and the run goes on."""
@@ -491,13 +455,8 @@ class Monitor:
         for state in self._states:
             if state.rule.id == rule_id:
                 state.skipped = why
-                self._closed += self._close_rule(state, "superseded", self._last or 0)
-        self._history.drop_hooks(rule_id)
-
-
-def identity(run: str, rule: str, segment: int, since_step: int) -> str:
-    """The id of an alert: the same after a restart."""
-    return hashlib.sha256(f"{run}\0{rule}\0{segment}\0{since_step}".encode()).hexdigest()[:16]
+                self._closed += self._alerts.close(state, "superseded", self._last or 0)
+        self._history.epoch += 1
 
 
 def _content(rule: Rule) -> tuple[object, ...]:

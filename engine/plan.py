@@ -1,20 +1,58 @@
-"""Which rules a row is an observation of: worked out once per set of logged keys, then looked up."""
+"""Which rules a row is an observation of: worked out once per set of logged keys, then looked up.
+
+What depends on the keys alone is shared by the runs of a pack (`Shape`); a run's own plan holds its series and rules.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rltriage.engine.aggregates import Series
-from rltriage.engine.history import History, Hook
-from rltriage.engine.lifecycle import RuleState, unbound
+from rltriage.engine.history import History
+from rltriage.engine.layout import Bound, Hook, Layout
+from rltriage.engine.lifecycle import RuleState
 from rltriage.engine.pushing import Known, Pair
-from rltriage.rules.conditions.base import Condition
+from rltriage.engine.resting import Sleeper
+from rltriage.rules.conditions.base import Condition, Guards
 from rltriage.rules.conditions.logic import Any, Compound
-from rltriage.rules.model import Rule
 
 MOST = 64
 """Sets of keys whose plans are kept; a log with more of them pays for working them out again."""
+MOST_SHAPES = 512
+"""The same for what all runs of a pack share."""
+Doubtful = tuple[int, tuple[str, ...]]
+"""A rule or hook by its place, and the metrics of which the sparsest decides."""
+
+
+class Shape(NamedTuple):
+    """What a row of some keys is to the rules of a pack, by their places: observed in every such row, or perhaps."""
+
+    rules: tuple[int, ...]
+    doubtful: tuple[Doubtful, ...]
+    hooks: tuple[int, ...]
+    doubtful_hooks: tuple[Doubtful, ...]
+
+
+class Counting(Sleeper):
+    """A hook of one run: a counter that is updated at its rows, unless it rests."""
+
+    __slots__ = ("hook",)
+
+    def __init__(self, hook: Hook, place: int) -> None:
+        super().__init__(place)
+        self.hook = hook
+
+    def update(self, past: History) -> None:
+        """Take the row."""
+        self.hook.update(self.hook.counter(past), past)
+        if past.index >= self.again:
+            self.try_to_rest(past)
+
+    def rest(self, past: History) -> Guards | None:
+        """While which guards further updates change nothing."""
+        return self.hook.rest(self.hook.counter(past), past)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +68,10 @@ class Plan:
     names: tuple[str, ...]
     known: Known
     pairs: tuple[Pair, ...]
-    hooks: tuple[Hook, ...]
+    hooks: tuple[Counting, ...]
     rules: tuple[RuleState, ...]
     doubtful: tuple[tuple[tuple[Series, ...], RuleState], ...]
-    doubtful_hooks: tuple[tuple[tuple[Series, ...], Hook], ...]
+    doubtful_hooks: tuple[tuple[tuple[Series, ...], Counting], ...]
     facts: tuple[str, ...]
     checks: bool
 
@@ -41,119 +79,98 @@ class Plan:
 class Planner:
     """The plans of one segment."""
 
-    def __init__(
-        self,
-        history: History,
-        states: Sequence[RuleState],
-        stated: frozenset[str],
-        failed: Callable[[str, Exception], None],
-    ) -> None:
+    def __init__(self, history: History, states: Sequence[RuleState], stated: frozenset[str]) -> None:
         self._history = history
-        self._failed = failed
         self._states = states
         self._stated = stated
         self._plans: dict[object, Plan] = {}
-        self._generation = history.generation
+        self.hooks = tuple(Counting(hook, place) for place, hook in enumerate(history.layout.hooks))
 
     def plan(self, names: tuple[str, ...], merged: frozenset[str] = frozenset()) -> Plan:
         """The plan of a row with these finite metrics; `merged` are those that the same step already had."""
         key: object = (names, merged) if merged else names
         found = self._plans.get(key)
         if found is None or found.epoch != self._history.epoch:
-            if self._generation != self._history.generation:
-                self._unbind()
             if len(self._plans) >= MOST:
                 self._plans.clear()
-            found = self._plans[key] = self._make(names, merged)
+            found = self._plans[key] = self._make(names, merged, found)
         return found
 
-    def compiled(self, state: RuleState) -> bool:
-        """Compile a rule's check if it was not; false if that failed."""
-        if state.check is unbound:
-            try:
-                state.compile(self._history)
-            except Exception as error:
-                self._failed(state.rule.id, error)
-        return state.check is not unbound
-
-    def _unbind(self) -> None:
-        """Compile idle rules again: while starts are unknown every part of a condition is asked, later few are."""
-        self._generation = self._history.generation
-        for state in self._states:
-            if not state.busy:
-                state.check = unbound
-
-    def _make(self, names: tuple[str, ...], merged: frozenset[str]) -> Plan:
-        history = self._history
-        known = tuple(history.follow(names))
-        new, present = frozenset(names), frozenset(names) | merged
+    def _make(self, names: tuple[str, ...], merged: frozenset[str], before: Plan | None) -> Plan:
+        history, states, hooks = self._history, self._states, self.hooks
+        known = history.follow(names, None if before is None else before.known)
         history.meet(names)
-        seen = frozenset(history.names)
-        rules: list[RuleState] = []
-        doubtful: list[tuple[tuple[Series, ...], RuleState]] = []
-        for state in self._states:
-            if state.skipped or not state.declared:
-                continue
-            if not state.busy and self._cannot_hold(state.rule, seen):
-                state.check = unbound
-                continue
-            if not self.compiled(state):
-                continue
-            reads, vetoes, every_row = state.reads
-            if merged and not every_row and not (reads | vetoes) & new:
-                continue
-            certain = self._certain(reads, every_row, present, seen)
-            if certain:
-                rules.append(state)
-            elif certain is None:
-                doubtful.append((self._seen(reads), state))
-        history.compiled()
-        hooks, doubtful_hooks = self._hooks(new, present, seen, bool(merged))
+        shape = shape_of(history.layout, names, merged, history.names)
+        on = {state.rule.id for state in states if not state.skipped}
         return Plan(
             epoch=history.epoch,
             names=names,
             known=known,
             pairs=tuple(history.pairs.values()),
-            hooks=hooks,
-            rules=tuple(rules),
-            doubtful=tuple(doubtful),
-            doubtful_hooks=doubtful_hooks,
+            hooks=tuple(hooks[place] for place in shape.hooks if not on.isdisjoint(hooks[place].hook.owners)),
+            rules=tuple(states[place] for place in shape.rules if not states[place].skipped),
+            doubtful=tuple((self._series(of), states[place]) for place, of in shape.doubtful if not states[place].skipped),
+            doubtful_hooks=tuple(
+                (self._series(of), hooks[place])
+                for place, of in shape.doubtful_hooks
+                if not on.isdisjoint(hooks[place].hook.owners)
+            ),
             facts=tuple(name for name in names if name in self._stated),
             checks=any(name.startswith("check_") for name in names),
         )
 
-    def _cannot_hold(self, rule: Rule, seen: frozenset[str]) -> bool:
-        """Whether one of its metrics was never logged, or it can never hold again in this segment."""
-        return bool(lacking(rule.when, seen)) or rule.when.settled(self._history)
+    def _series(self, names: Iterable[str]) -> tuple[Series, ...]:
+        return tuple(self._history.series[name] for name in names)
 
-    def _certain(
-        self, reads: frozenset[str], every_row: bool, present: frozenset[str], seen: frozenset[str]
-    ) -> bool | None:
-        """Whether such a row is always an observation; None where it depends on which metric is sparsest."""
-        if every_row or not reads:
-            return True
-        if not reads & present:
-            return False
-        return True if (reads & seen) <= present else None
 
-    def _seen(self, reads: Iterable[str]) -> tuple[Series, ...]:
-        found = (self._history.series[name] for name in sorted(reads))
-        return tuple(found)
+def shape_of(layout: Layout, names: tuple[str, ...], merged: frozenset[str], seen: frozenset[str]) -> Shape:
+    """What a row with these finite metrics is, where `seen` are all that the run has logged so far."""
+    key = (names, merged, seen)
+    found: Shape | None = layout.shapes.get(key)
+    if found is None:
+        if len(layout.shapes) >= MOST_SHAPES:
+            layout.shapes.clear()
+        found = layout.shapes[key] = _shape(layout, frozenset(names), merged, seen)
+    return found
 
-    def _hooks(
-        self, new: frozenset[str], present: frozenset[str], seen: frozenset[str], merging: bool
-    ) -> tuple[tuple[Hook, ...], tuple[tuple[tuple[Series, ...], Hook], ...]]:
-        hooks: list[Hook] = []
-        doubtful: list[tuple[tuple[Series, ...], Hook]] = []
-        for hook in self._history.hooks:
-            if merging and hook.metrics and not hook.metrics & new:
-                continue
-            certain = self._certain(hook.metrics, False, present, seen)
-            if certain:
-                hooks.append(hook)
-            elif certain is None:
-                doubtful.append((self._seen(hook.metrics), hook))
-        return tuple(hooks), tuple(doubtful)
+
+def _shape(layout: Layout, new: frozenset[str], merged: frozenset[str], seen: frozenset[str]) -> Shape:
+    present = new | merged
+    rules: list[int] = []
+    doubtful: list[Doubtful] = []
+    for place, bound in enumerate(layout.rules):
+        if lacking(bound.rule.when, seen) or (merged and not _reads(bound, new)):
+            continue
+        certain = _certain(bound.metrics, bound.every_row, present, seen)
+        if certain:
+            rules.append(place)
+        elif certain is None:
+            doubtful.append((place, tuple(sorted(bound.metrics))))
+    hooks: list[int] = []
+    doubtful_hooks: list[Doubtful] = []
+    for place, hook in enumerate(layout.hooks):
+        if merged and hook.metrics and not hook.metrics & new:
+            continue
+        certain = _certain(hook.metrics, False, present, seen)
+        if certain:
+            hooks.append(place)
+        elif certain is None:
+            doubtful_hooks.append((place, tuple(sorted(hook.metrics))))
+    return Shape(tuple(rules), tuple(doubtful), tuple(hooks), tuple(doubtful_hooks))
+
+
+def _reads(bound: Bound, new: frozenset[str]) -> bool:
+    """Whether a second record of a step with these metrics concerns a rule."""
+    return bound.every_row or not (bound.metrics | bound.vetoes).isdisjoint(new)
+
+
+def _certain(reads: frozenset[str], every_row: bool, present: frozenset[str], seen: frozenset[str]) -> bool | None:
+    """Whether such a row is always an observation; None where it depends on which metric is sparsest."""
+    if every_row or not reads:
+        return True
+    if not reads & present:
+        return False
+    return True if (reads & seen) <= present else None
 
 
 def lacking(condition: Condition, seen: frozenset[str] | set[str]) -> frozenset[str]:

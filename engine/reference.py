@@ -18,8 +18,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rltriage.engine.feed import Feed
+from rltriage.engine.report import ConfigChange
 from rltriage.engine.rows import Fact, Row
-from rltriage.engine.rundir import write_atomically
+from rltriage.engine.rundir import read_regular, write_atomically
+from rltriage.engine.sources import open_source
 from rltriage.rules.conditions.band import Band
 from rltriage.rules.conditions.base import Condition
 from rltriage.rules.conditions.logic import Any as Any_
@@ -89,6 +92,12 @@ class Reference:
             return None
         return bands[max(0, bisect_right(self.phases, (step, math.inf)) - 1)]
 
+    def changes(self, facts: Mapping[str, Any]) -> tuple[ConfigChange, ...]:
+        """The config facts that are known on both sides and differ."""
+        tests = {name: {"equals": value} for name, value in self.facts.items()}
+        against = f"the healthy reference {self.name}" if self.bands else f"the run {self.name}"
+        return tuple(ConfigChange(name, self.facts[name], facts[name], against) for name in judge(tests, facts).violated)
+
     def misfit(self, facts: Mapping[str, Any]) -> str:
         """Why a run with these config facts cannot be compared with it; empty if it can."""
         judgement = judge({name: {"equals": value} for name, value in self.facts.items()}, facts)
@@ -107,8 +116,10 @@ class Fitted:
     """
 
     def __init__(self, given: Sequence[Reference] = ()) -> None:
+        self._earlier = tuple(each for each in given if not each.bands)
+        given = tuple(each for each in given if each.bands)
         self._given = bool(given)
-        self._references = tuple(given) or shipped()
+        self._references = given or shipped()
         self._fitting: Reference | None = None
         self._known: dict[str, Any] | None = None
         self.why_not = NONE_GIVEN
@@ -123,6 +134,16 @@ class Fitted:
         self._fitting = next((each for each in self._references if not misfits[each.name]), None)
         told = [misfits[each.name] for each in self._references if self._given or each.facts.keys() <= known.keys()]
         self.why_not = "" if self._fitting is not None else told[0] if told else NONE_GIVEN
+
+    def changes(self, facts: Mapping[str, Fact]) -> tuple[ConfigChange, ...]:
+        """What the run's configuration has changed against the earlier runs, and the reference where none fits.
+
+        Of several references the nearest counts; a shipped one only for a run that knows all the facts it asks for.
+        """
+        known = {name: fact.value for name, fact in facts.items()}
+        meant = [each for each in self._references if self._given or each.facts.keys() <= known.keys()]
+        nearest = min((each.changes(known) for each in meant), key=len, default=())
+        return (*nearest, *(change for run in self._earlier for change in run.changes(known)))
 
     def bounds(self, metric: str, step: int) -> tuple[float, float] | None:
         """(low, high) of a metric so many steps after the start, None where nothing fits or nothing is known."""
@@ -245,9 +266,14 @@ def write_reference(path: str | os.PathLike[str], reference: Reference) -> None:
 
 
 def read_reference(path: str | os.PathLike[str]) -> Reference:
-    """A stored reference. Raises RltriageError that says what is wrong with the file."""
+    """A stored reference; of a run's directory the config facts alone, to say what has changed since (no bands).
+
+    Raises RltriageError that says what is wrong with the file.
+    """
+    if Path(path).is_dir():
+        return _earlier_run(str(path))
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(read_regular(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise RltriageError(f"{path}: cannot read the reference: {reason}") from None
@@ -259,6 +285,14 @@ def read_reference(path: str | os.PathLike[str]) -> Reference:
         raise RltriageError(
             f"{path}: not a reference ({type(error).__name__}: {error}): make one with `rltriage reference build`"
         ) from None
+
+
+def _earlier_run(path: str) -> Reference:
+    """What an earlier run was told, from its directory."""
+    feed = Feed(open_source(path), Path(path).absolute().name)
+    for intake, _ in feed.rows():
+        return Reference(intake.run.id, (), {}, _shared_facts([HealthyRun(intake.run.id, (), intake.run.facts)]), ())
+    raise RltriageError(f"{path}: the run has no rows, so nothing is known of it: name another")
 
 
 def _from_json(data: Mapping[str, Any]) -> Reference:

@@ -53,8 +53,32 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """An `info` alert beside an incident that another alert opened: whom it points to (empty: nobody), what it asks."""
+
+    rule: str
+    fault: str = ""
+    question: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A config fact that differs from what a run is compared with; `against` says what that is, in words."""
+
+    fact: str
+    before: object
+    now: object
+    against: str
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
-    """What is wrong with one run now: its open alerts, the ranked suspects, one first test. At most one per run."""
+    """What is wrong with one run now: its open alerts, the ranked suspects, one first test. At most one per run.
+
+    `rules` are the alerts that name the first suspect or follow from another alert (all of them where nobody is
+    suspected), `unexplained` the others from `warning` up, `notes` what `info` alerts say of other faults. `changed` are
+    config facts that differ from the healthy reference or an earlier run.
+    """
 
     id: str
     run: str
@@ -69,6 +93,8 @@ class Incident:
     unexplained: tuple[str, ...] = ()
     rivals_told_apart_by: str = ""
     time: float | None = None
+    notes: tuple[Note, ...] = ()
+    changed: tuple[ConfigChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,11 @@ from typing import Any, Literal
 Provenance = Literal["declared", "logged", "inferred"]
 
 
+def writable(text: str) -> str:
+    """The text, with `?` for what UTF-8 cannot write."""
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One config fact with where it came from (DESIGN section 3: declared > logged > inferred)."""
@@ -20,12 +25,20 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One training run: its id, its labels, its config facts under canonical names."""
+    """One training run: its id, its labels, its config facts under canonical names.
+
+    In id and labels, what no encoding can write (half a surrogate pair, from a JSON escape or a file's name) becomes `?`.
+    """
 
     id: str
     labels: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Fact] = field(default_factory=dict)
     profile: str = "generic"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", writable(self.id))
+        if self.labels:
+            object.__setattr__(self, "labels", {writable(name): writable(value) for name, value in self.labels.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,14 @@ def safe_name(run_id: str) -> str:
     return f"{whole[: MAX_NAME - 13].decode(errors='ignore')}-{digest}"
 
 
+def read_regular(path: str | os.PathLike[str]) -> str:
+    """A text file's contents. OSError for a pipe or a device: opening one waits for whoever writes into it."""
+    file = Path(path)
+    if file.exists() and not file.is_file():
+        raise OSError(errno.EINVAL, "a folder, a pipe or a device, no file")
+    return file.read_text(encoding="utf-8")
+
+
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file so that a reader sees the old or the new content, never half of it."""
     target = Path(path)
@@ -137,7 +145,7 @@ def read_run_json(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """The contents of `run.json`, {} if there is none; SourceError if it is no object or of a newer format."""
     path = Path(directory) / RUN
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_regular(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:

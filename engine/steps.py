@@ -17,9 +17,10 @@ RESUME_FIRST = 2.0
 class Strides:
     """Takes the step and time of every row of a segment (DESIGN section 3, resume)."""
 
-    __slots__ = ("first", "gaps", "intervals", "last", "resumed_row", "stride", "time")
+    __slots__ = ("alike", "first", "gaps", "intervals", "last", "resumed_row", "stride", "time")
 
     def __init__(self) -> None:
+        self.alike = 0
         self.first: int | None = None
         self.last = 0
         self.time: float | None = None
@@ -40,7 +41,8 @@ class Strides:
                 self.resumed_row = row
             elif not self.gaps and self.first > RESUME_FIRST * gap > 0:
                 self.resumed_row = 0
-            if gap > 0:
+            self.alike = self.alike + 1 if gap == self.stride else 0
+            if gap > 0 and self.alike <= MEMORY:  # beyond it every gap that is remembered is the stride
                 _remember(self.gaps, gap)
                 if gap != self.stride or self.gaps[0] != gap:
                     self.stride = sorted_median(sorted(self.gaps))

@@ -18,7 +18,6 @@ from rltriage.exporters.naming import Names, free_labels, label_value, number, q
 from rltriage.exporters.promql import LINGER_SECONDS, NotExact, engine_expression, metric_expression, witness
 from rltriage.rules.model import Catalogue, Rule, RulePack
 
-STALLED_SECONDS = 1800
 _TICK = 15
 """Seconds between samples in the generated tests."""
 
@@ -33,7 +32,7 @@ class Compiled:
 
 
 def compile_engine(pack: RulePack, catalogue: Catalogue, rules_file: str = "rules.yml") -> Compiled:
-    """One alert for each rule, on the engine's state, and alerts on the exporter itself.
+    """One alert for each rule, on the engine's state. Alerts on rltriage itself are a file of their own (`meta_alerts`).
 
     `rules_file` is the name under which the tests find the rules.
     """
@@ -45,8 +44,7 @@ def compile_engine(pack: RulePack, catalogue: Catalogue, rules_file: str = "rule
         loud, brief = (_firing(rule, alert, run) for run in ("loud", "brief"))
         for at, fires in ((0, []), (2 * _TICK, [loud, brief]), (2 * LINGER_SECONDS + 4 * _TICK, [])):
             expected.append({"eval_time": f"{at}s", "alertname": alert["alert"], "exp_alerts": fires})
-    groups = [_group(pack.name, alerts), _group("exporter", _exporter_alerts())]
-    return Compiled(_document(groups), _tests(rules_file, series, expected))
+    return Compiled(_document([_group(pack.name, alerts)]), _tests(rules_file, series, expected))
 
 
 def compile_metrics(pack: RulePack, catalogue: Catalogue, rules_file: str = "rules.yml") -> Compiled:
@@ -109,32 +107,6 @@ def _identity(rule: Rule) -> dict[str, str]:
 def _literal(text: str) -> str:
     """Text that Prometheus' templates leave as it is."""
     return text.replace("{{", "{{ `{{` }}")
-
-
-def _exporter_alerts() -> list[dict[str, Any]]:
-    stalled = f"time() - rltriage_last_row_timestamp_seconds > {STALLED_SECONDS}"
-    running = 'rltriage_run_state{state="running"} == 1'
-    rows = (
-        ("Down", 'up{job="rltriage"} == 0', "1m", "the exporter at {{ $labels.instance }} does not answer"),
-        ("RunStalled", f"({stalled}) and ignoring (state) ({running})", "", "{{ $labels.run }} has logged no row for long"),
-        ("RunCrashed", 'rltriage_run_state{state="crashed"} == 1', "", "{{ $labels.run }} has crashed"),
-        ("Failing", "increase(rltriage_exporter_failures_total[10m]) > 0", "", "the exporter could not handle some rows"),
-        (
-            "Dropping",
-            "increase(rltriage_exporter_dropped_total[10m]) > 0",
-            "",
-            "the exporter refuses series: {{ $labels.reason }}",
-        ),
-    )
-    found = []
-    for name, expression, hold, summary in rows:
-        alert = {"alert": f"RltriageExporter{name}".replace("ExporterRun", "Run"), "expr": expression}
-        found.append(
-            alert
-            | ({"for": hold} if hold else {})
-            | {"labels": {"severity": "warning"}, "annotations": {"summary": summary}}
-        )
-    return found
 
 
 def _engine_series(rule: Rule) -> list[dict[str, str]]:

@@ -21,7 +21,7 @@ from rltriage.engine.rows import Row, Run
 from rltriage.exporters import exposition
 from rltriage.exporters.naming import Family, Names, Series
 from rltriage.exporters.samples import FIRST, LAST, Columns, Entry, Lines, Sample
-from rltriage.exporters.state import Alerts, Snapshot
+from rltriage.exporters.state import Alerts, Health, Snapshot
 from rltriage.rules.model import MetricInfo, Rule
 
 RUNS = Family("rltriage_exporter_runs", "gauge", "Runs that the exporter holds")
@@ -38,8 +38,8 @@ class Gauges:
 
     `metrics` is the catalogue's. Rules given in `rules` are shown at 0 before they first fire, for the first QUIET_RUNS
     runs. Series of an ended run stay for `linger` seconds. At most `max_runs` runs and `max_extra` unmapped names are held;
-    what is refused is counted. `publish` and `end` never raise. `clock` gives the arrival time of rows that carry none, and
-    the age of ended runs. `more` gives samples of whoever embeds the gauges; it is asked at every scrape.
+    what is refused is counted. `publish`, `measured` and `end` never raise. `clock` gives the arrival time of rows that
+    carry none, and the age of ended runs. `more` gives samples of whoever embeds the gauges; it is asked at every scrape.
     """
 
     def __init__(
@@ -71,19 +71,28 @@ class Gauges:
         self._failures = 0
         self._runs_refused = 0
 
-    def publish(self, run: Run, row: Row | None, report: StepReport, seconds: float = 0.0) -> None:
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Take a row and what it changed; `row` is None for a report of the clock alone (overdue, ended).
 
-        `seconds` is what evaluating the rules took. Costs a few microseconds and never raises.
+        Costs a few microseconds and never raises.
         """
         try:
             entry = self._entries.get(run.id) or self._admit(run)
             if entry is None:
                 return
             if run is not entry.run and run != entry.run:  # Other labels or facts: its series are named anew.
-                self._entries[run.id] = entry = Entry(run, entry.snapshot)
-            entry.snapshot = entry.snapshot.after(row, report, seconds, self._clock())
+                self._entries[run.id] = entry = Entry(run, entry.snapshot, entry.health)
+            entry.snapshot = entry.snapshot.after(row, report, self._clock())
             self._change = next(self._changes)
+        except Exception:
+            self._failures += 1
+
+    def measured(self, run: Run, health: Health) -> None:
+        """Take how the engine fares with a run; shown from its next row on. Never raises."""
+        try:
+            entry = self._entries.get(run.id) or self._admit(run)
+            if entry is not None:
+                entry.health = health
         except Exception:
             self._failures += 1
 
@@ -116,6 +125,12 @@ class Gauges:
             if (openmetrics, True) not in self._cache:
                 self._cache[openmetrics, True] = gzip.compress(body, 1, mtime=0)
             return self._cache[openmetrics, True]
+
+    def samples_of(self, run_id: str) -> list[Sample]:
+        """The samples of one run."""
+        with self._rendering:
+            entry = self._entries.get(run_id)
+            return [] if entry is None else list(zip(*entry.columns(entry.snapshot, self._names), strict=True))
 
     def samples(self) -> Iterator[tuple[Series, float]]:
         """Every sample, for a collector: the same that `render` writes, in no particular order."""

@@ -4,12 +4,13 @@ The standard library's threading server: one thread a connection, at most MAX_CO
 which makes room for a new one; a whole request has a time limit, and so has its answer, however slowly they trickle. So
 no client can hold up the training process, or keep others from being served. TLS and basic authentication as Prometheus
 exporters have them, except that the password is given (from the environment or a file) and not its bcrypt hash, which
-would need one more dependency.
+would need one more dependency; a bearer token (Prometheus: `authorization: {credentials_file: ...}`) opens it, too.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import io
 import ipaddress
@@ -48,14 +49,42 @@ _PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>rltriage
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """How the endpoint is protected: PEM files for TLS, and user names with their passwords for basic authentication."""
+    """How the endpoint is protected: PEM files for TLS, users with their passwords for basic authentication, a token."""
 
     cert_file: str = ""
     key_file: str = ""
     users: Mapping[str, str] | None = None
+    token: str = ""
 
     def __repr__(self) -> str:
-        return f"Web(cert_file={self.cert_file!r}, key_file={self.key_file!r}, users={sorted(self.users or {})})"
+        token = "'***'" if self.token else "''"
+        users = sorted(self.users or {})
+        return f"Web(cert_file={self.cert_file!r}, key_file={self.key_file!r}, users={users}, token={token})"
+
+    @property
+    def asks(self) -> bool:
+        """Whether a reader has to prove who they are."""
+        return bool(self.users or self.token)
+
+    def admits(self, authorization: str) -> bool:
+        """Whether an Authorization header holds the token, or one of the users with the right password."""
+        if not self.asks:
+            return True
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() == "bearer":
+            return bool(self.token) and same(given.strip(), self.token)
+        try:
+            user, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+        except ValueError:  # no base64, no UTF-8
+            return False
+        users = self.users or {}
+        # An unknown user costs the same comparison as a known one.
+        right = same(password, users.get(user, ""))
+        return scheme.lower() == "basic" and user in users and right
+
+    def challenges(self) -> list[str]:
+        """What a refusal asks for, as values of WWW-Authenticate."""
+        return ['Basic realm="rltriage"'] * bool(self.users) + ['Bearer realm="rltriage"'] * bool(self.token)
 
 
 class Server:
@@ -101,7 +130,7 @@ def serve_metrics(
     tls = _context(web)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        server = _Server(family, (host, port), gauges, ready, web.users or {}, tls)
+        server = _Server(family, (host, port), gauges, ready, web, tls)
     except OSError as error:
         raise DeliveryError(
             f"cannot listen on {listen}: {error.strerror or error}; choose another port, or 0 for a free one"
@@ -120,11 +149,11 @@ class _Server(ThreadingHTTPServer):
         address: tuple[str, int],
         gauges: Gauges,
         ready: Callable[[], bool],
-        users: Mapping[str, str],
+        web: Web,
         tls: ssl.SSLContext | None,
     ) -> None:
         self.address_family = family
-        self.gauges, self.ready, self.users, self.tls = gauges, ready, users, tls
+        self.gauges, self.ready, self.web, self.tls = gauges, ready, web, tls
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._idle: dict[int, socket.socket] = {}  # the longest idle first
         self._busy: dict[int, socket.socket] = {}
@@ -274,10 +303,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         route = {"/metrics": self._metrics, "/": self._page, "/-/healthy": self._healthy, "/-/ready": self._ready}
         path = self.path.partition("?")[0]
-        if not self._allowed():
-            self._send(
-                HTTPStatus.UNAUTHORIZED, b"authentication needed\n", **{"WWW-Authenticate": 'Basic realm="rltriage"'}
-            )
+        web = self.server.web
+        if not web.admits(self.headers.get("Authorization", "")):
+            asked = {"WWW-Authenticate": ", ".join(web.challenges())}
+            self._send(HTTPStatus.UNAUTHORIZED, b"authentication needed\n", **asked)
         elif path not in route:
             self._send(HTTPStatus.NOT_FOUND, b"nothing here: try /metrics\n")
         else:
@@ -308,9 +337,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, b"ready\n")
         else:
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"not ready\n")
-
-    def _allowed(self) -> bool:
-        return allowed(self.server.users, self.headers.get("Authorization", ""))
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8", **headers: str) -> None:
         self.send_response(status)
@@ -347,7 +373,7 @@ def claim(listen: str, web: Web, insecure: bool) -> tuple[str, int]:
     Raises DeliveryError for what is no address, and for one that others can reach without TLS and authentication.
     """
     host, port = _address(listen)
-    if not insecure and not is_local(host) and not (web.cert_file and web.users):
+    if not insecure and not is_local(host) and not (web.cert_file and web.asks):
         raise DeliveryError(
             f"{listen} can be reached from other machines without TLS and authentication: "
             "listen on 127.0.0.1, configure both, or pass --insecure"
@@ -355,18 +381,10 @@ def claim(listen: str, web: Web, insecure: bool) -> tuple[str, int]:
     return host, port
 
 
-def allowed(users: Mapping[str, str], authorization: str) -> bool:
-    """Whether an Authorization header names one of the users with the right password; without users everybody may."""
-    if not users:
-        return True
-    scheme, _, encoded = authorization.partition(" ")
-    try:
-        user, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-    except ValueError:  # no base64, no UTF-8
-        return False
-    # An unknown user costs the same comparison as a known one.
-    right = hmac.compare_digest(users.get(user, "").encode(), password.encode())
-    return scheme.lower() == "basic" and user in users and right
+def same(given: str, secret: str) -> bool:
+    """Whether two secrets are equal; the time that it takes says nothing about them, nor about their lengths."""
+    one, other = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, secret))
+    return hmac.compare_digest(one, other)
 
 
 def _accepts_openmetrics(accept: str) -> bool:

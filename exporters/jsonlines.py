@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rltriage.engine.report import Alert, Incident, Suspect
+from rltriage.engine.report import Alert, ConfigChange, Incident, Note, Suspect
 from rltriage.engine.rows import Fact
 from rltriage.rules.model import Catalogue
 
@@ -49,7 +49,19 @@ def incident_json(incident: Incident, catalogue: Catalogue) -> dict[str, Any]:
     found["action"] = incident.action
     found["rules"] = list(incident.rules)
     found["unexplained"] = list(incident.unexplained)
+    found["notes"] = [note_json(note) for note in incident.notes]
+    found["config_changed"] = [change_json(change) for change in incident.changed]
     return _strict_dict(found)
+
+
+def note_json(note: Note) -> dict[str, Any]:
+    """What an `info` alert adds to an incident: its rule, whom it points to (or null), what it asks (or the empty text)."""
+    return {"rule": note.rule, "fault": note.fault or None, "question": note.question}
+
+
+def change_json(change: ConfigChange) -> dict[str, Any]:
+    """A config fact that differs from what `against` names."""
+    return {"fact": change.fact, "before": change.before, "now": change.now, "against": change.against}
 
 
 def run_json(

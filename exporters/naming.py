@@ -36,9 +36,13 @@ OWN_LABELS = frozenset(
         "to",
         "reason",
         "le",
+        "bound",
+        "best_test",
+        "action",
     }
 )
 _TAKEN_SUFFIX = re.compile(r"_(total|info|sum|count|bucket|created|gsum|gcount)$")
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _HELP_LENGTH = 200
 
 
@@ -77,6 +81,7 @@ class Names:
     def __init__(self, metrics: Mapping[str, MetricInfo], max_extra: int = 500) -> None:
         self._exact: dict[str, tuple[Family, Labels]] = {}
         self._patterns: list[tuple[re.Pattern[str], Family, tuple[str, ...]]] = []
+        self._healthy: dict[Family, Family] = {}
         self._extra: dict[str, str] = {}
         self._max_extra = max_extra
         self.collisions: set[str] = set()
@@ -84,6 +89,8 @@ class Names:
         self.not_numbers = 0
         families: dict[str, Family] = {}
         for info in metrics.values():
+            if not all(map(_NAME.fullmatch, (info.prometheus, *info.labels))):
+                continue  # a pack declares it without a name, or with one that is none: exported as any unknown metric is
             family = families.setdefault(info.prometheus, Family(info.prometheus, "gauge", info.help))
             if "<id>" in info.name:
                 pattern = re.compile(re.escape(info.name).replace("<id>", "([a-z0-9_]+?)"))
@@ -103,6 +110,17 @@ class Names:
             if match:
                 return family, tuple((label, match[1]) for label in labels)
         return self._unmapped(metric)
+
+    def healthy(self, metric: str) -> tuple[Family, Labels] | None:
+        """The family of a canonical metric's healthy range, and the metric's fixed labels."""
+        found = self._exact.get(metric)
+        if found is None or found[0].name.startswith("rltriage_extra_"):
+            return None
+        family = self._healthy.get(found[0])
+        if family is None:
+            name = found[0].name.replace("rltriage_", "rltriage_healthy_", 1)
+            family = self._healthy[found[0]] = Family(name, "gauge", f"Healthy range at this step: {found[0].help}")
+        return family, found[1]
 
     def _unmapped(self, metric: str) -> tuple[Family, Labels] | None:
         name = "rltriage_extra_" + metric_name(metric)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rltriage.engine.report import Incident
 from rltriage.engine.rows import Run
 from rltriage.exporters.naming import Family, Labels, Names, Series, label_value, run_labels
-from rltriage.exporters.state import RUN_STATES, Alerts, Snapshot
+from rltriage.exporters.state import NO_HEALTH, RUN_STATES, Alerts, Health, Snapshot
 
 Lines = tuple[tuple[Family, ...], list[str]]
 Sample = tuple[Series, float]
@@ -19,6 +20,8 @@ EVALUATED = Family("rltriage_heldout_evaluation_step", "gauge", "Step at which h
 STATE = Family("rltriage_run_state", "gauge", "1 for the state that the run is in")
 INFO = Family("rltriage_run", "info", "Config facts and profile of the run")
 EVALUATION = Family("rltriage_evaluation_seconds", "counter", "Seconds spent evaluating rules")
+FAILED_RULES = Family("rltriage_rules_failed", "gauge", "Rules that failed on this run and are switched off for it")
+INTERVAL = Family("rltriage_row_interval_seconds", "gauge", "Median seconds between the last rows")
 FIRING = Family("rltriage_alert_firing", "gauge", "1 while the rule's alert fires")
 EXPLAINED = Family("rltriage_alert_explained", "gauge", "1 while another firing alert explains this one")
 LAST_FIRING = Family(
@@ -26,9 +29,12 @@ LAST_FIRING = Family(
 )
 VIOLATIONS = Family("rltriage_rule_violations", "counter", "Rows during which the rule's alert fired")
 TRANSITIONS = Family("rltriage_alert_transitions", "counter", "Alert transitions by the state that they led to")
+INCIDENT = Family(
+    "rltriage_incident", "info", "The open incident: first suspect, cheapest and best test, what to do meanwhile"
+)
 SCORE = Family("rltriage_incident_suspect_score", "gauge", "Probability of each suspect of the open incident")
 FIRST = (STEP, ROWS, LAST_ROW, EVALUATED, STATE, INFO)
-LAST = (EVALUATION, FIRING, LAST_FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, SCORE)
+LAST = (EVALUATION, FAILED_RULES, INTERVAL, FIRING, LAST_FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, INCIDENT, SCORE)
 
 _IDENTITY = ("rule", "severity", "fault", "first_test")
 _MAX_FACTS = 64
@@ -46,9 +52,10 @@ class Columns(NamedTuple):
 class Entry:
     """One run: its newest snapshot, written by the run's own thread, and what scrapes have built of it."""
 
-    def __init__(self, run: Run, snapshot: Snapshot) -> None:
+    def __init__(self, run: Run, snapshot: Snapshot, health: Health = NO_HEALTH) -> None:
         self.run = run
         self.snapshot = snapshot
+        self.health = health
         self.rendered: tuple[Snapshot, Lines] | None = None
         self._labels = run_labels(run.id, run.labels.items())
         self._metrics: dict[str, Series | None] = {}
@@ -70,8 +77,16 @@ class Entry:
         found = Columns(series, values)
         if snapshot.evaluated is not None:
             self._add(found, EVALUATED, snapshot.evaluated)
-        if snapshot.seconds:
-            self._add(found, EVALUATION, snapshot.seconds)
+        health = self.health
+        self._add(found, EVALUATION, health.seconds)
+        self._add(found, FAILED_RULES, health.failed_rules)
+        if health.row_interval is not None:
+            self._add(found, INTERVAL, health.row_interval)
+        for metric, bounds in health.healthy.items():
+            place = names.healthy(metric)
+            if place is not None:
+                for bound, value in zip(("low", "high"), bounds, strict=True):
+                    self._add(found, place[0], value, *place[1], ("bound", bound))
         self._add_alerts(found, snapshot.alerts)
         return found
 
@@ -130,8 +145,22 @@ class Entry:
             self._add(found, VIOLATIONS, count, ("rule", rule))
         for (rule, state), count in alerts.transitions.items():
             self._add(found, TRANSITIONS, count, ("rule", rule), ("to", state))
-        for suspect in alerts.suspects:
-            self._add(found, SCORE, suspect.score, ("fault", suspect.fault))
+        if alerts.incident is not None:
+            self._add(found, INCIDENT, 1, *_identity(alerts.incident))
+            for suspect in alerts.incident.suspects:
+                self._add(found, SCORE, suspect.score, ("fault", suspect.fault))
+
+
+def _identity(incident: Incident) -> Labels:
+    """What the incident says to do; it changes only with its first two suspects."""
+    first = incident.suspects[0].fault if incident.suspects else ""
+    return (
+        ("severity", incident.severity),
+        ("fault", first),
+        ("first_test", incident.first_test),
+        ("best_test", incident.best_test),
+        ("action", incident.action),
+    )
 
 
 def _info(run: Run, labels: Labels) -> Labels:

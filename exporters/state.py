@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from types import MappingProxyType
+from typing import Literal, NamedTuple, get_args
 
-from rltriage.engine.report import CLOSED, OPEN, Alert, StepReport, Suspect
+from rltriage.engine.report import CLOSED, OPEN, Alert, Incident, StepReport
 from rltriage.engine.rows import Row
 from rltriage.exporters.naming import Labels, free_labels
 from rltriage.rules.model import Rule
@@ -34,7 +35,7 @@ class Alerts:
     violations: Mapping[str, int] = field(default_factory=dict)
     transitions: Mapping[tuple[str, str], int] = field(default_factory=dict)
     last_firing: Mapping[AlertKey, float] = field(default_factory=dict)
-    suspects: tuple[Suspect, ...] = ()
+    incident: Incident | None = None
 
     @classmethod
     def quiet(cls, rules: Iterable[Rule]) -> Alerts:
@@ -63,22 +64,51 @@ class Alerts:
             last_firing.update(dict.fromkeys(fired, now))
             for rule in {key[0] for key in fired}:
                 violations[rule] = violations.get(rule, 0) + 1
-        suspects = report.incident.suspects if report.incident is not None else self.suspects
-        if not any(firing.values()):
-            suspects = ()
-        return Alerts(firing, explained, violations, transitions, last_firing, suspects)
+        incident = (report.incident or self.incident) if any(firing.values()) else None
+        return Alerts(firing, explained, violations, transitions, last_firing, incident)
 
     def closed(self) -> Alerts:
         """The state after the run's end: nothing fires, the counters stay."""
-        return replace(self, firing=dict.fromkeys(self.firing, False), explained={}, suspects=())
+        return replace(self, firing=dict.fromkeys(self.firing, False), explained={}, incident=None)
+
+
+class Health(NamedTuple):
+    """How the engine fares with a run: seconds spent on it so far, rules that failed, median seconds between rows.
+
+    `healthy` is the (low, high) of each metric that a fitting reference knows at the newest step.
+    """
+
+    seconds: float = 0.0
+    failed_rules: int = 0
+    row_interval: float | None = None
+    healthy: Mapping[str, tuple[float, float]] = MappingProxyType({})
+
+
+NO_HEALTH = Health()
+BANDED = (
+    "reward",
+    "eval_pass",
+    "entropy",
+    "approx_kl",
+    "clip_frac",
+    "ratio_max",
+    "grad_norm",
+    "zero_adv_frac",
+    "length",
+    "length_fail",
+    "turns",
+    "reads",
+    "malformed",
+)
+"""Metrics without a fixed right value whose healthy range is shown: all of them would double the series of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a scrape shows of a run. `lasting` names those metrics of the row that are carried on.
 
-    `step` and `time` (unix seconds) are the newest row's, `evaluated` the step of the last held-out evaluation, `seconds`
-    what evaluating the rules has taken so far, `ended` when the run ended.
+    `step` and `time` (unix seconds) are the newest row's, `evaluated` the step of the last held-out evaluation, `ended`
+    when the run ended.
     """
 
     alerts: Alerts
@@ -89,16 +119,15 @@ class Snapshot:
     rows: int = 0
     time: float = 0.0
     evaluated: int | None = None
-    seconds: float = 0.0
     state: RunState = "running"
     ended: float | None = None
 
-    def after(self, row: Row | None, report: StepReport, seconds: float, now: float) -> Snapshot:
+    def after(self, row: Row | None, report: StepReport, now: float) -> Snapshot:
         """The snapshot after a row and its report, or after a report of the clock alone."""
         time = row.time if row is not None and row.time is not None else now
         alerts = self.alerts.after(report, row is not None, time)
         if row is None:
-            return replace(self, alerts=alerts, seconds=self.seconds + seconds)
+            return replace(self, alerts=alerts)
         metrics = dict(row.metrics)
         if row.step == self.step and self.state == "running":
             metrics = {**self.metrics, **metrics}
@@ -108,7 +137,7 @@ class Snapshot:
         if lasting:
             carried = {**carried, **{name: metrics[name] for name in lasting}}
             evaluated = row.step if any(name.startswith("eval_") for name in lasting) else evaluated
-        return Snapshot(alerts, metrics, carried, lasting, row.step, self.rows + 1, time, evaluated, self.seconds + seconds)
+        return Snapshot(alerts, metrics, carried, lasting, row.step, self.rows + 1, time, evaluated)
 
     def after_end(self, state: str, now: float) -> Snapshot:
         """The snapshot of a run that ended at `now`; alerts of a stale run keep their value, for nothing has recovered."""

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rltriage.engine.report import CLOSED, Alert, Incident, Suspect
+from rltriage.engine.report import CLOSED, Alert, ConfigChange, Incident, Note, Suspect
 from rltriage.exporters.jsonlines import test_command
 from rltriage.rules.model import Catalogue
 
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _LABEL = 11
+_SEVERITY = 8
 _SHOWN_VALUES = 6
 _WORTH_NAMING = 0.01
 _TOGETHER = re.compile(r"\(fault \d+\)|[\d<>]+ \d* ?%")  # never broken across lines
 _COLOURS = {"critical": "bold white on red", "warning": "bold black on yellow", "info": "bold black on cyan"}
+_LINE_COLOURS = {"critical": "bold red", "warning": "bold yellow", "info": "cyan"}
 _CLOSED_COLOUR = "bold black on green"
 _STYLES = {"label": "dim", "plain": "", "strong": "bold", "command": "bold cyan", "note": "italic"}
 Style = Literal["plain", "strong", "command", "note"]
@@ -65,9 +67,22 @@ def incident_rich(incident: Incident, catalogue: Catalogue, width: int = 80) -> 
 
 
 def alert_line(alert: Alert, width: int = 80) -> str:
-    """An alert in one line, for a list: severity, rule, and as much of what is seen as fits."""
+    """An alert in one line, for a list: severity in a column, rule, and as much of what is seen as fits."""
     state = "" if alert.state == "firing" else f"{alert.state}: "
-    return textwrap.shorten(f"{alert.severity:<8} {alert.rule}: {state}{alert.summary}", width, placeholder=" ...")
+    seen = textwrap.shorten(f"{alert.rule}: {state}{alert.summary}", width - _SEVERITY - 1, placeholder=" ...")
+    return f"{alert.severity:<{_SEVERITY}} {seen}"
+
+
+def alert_line_rich(alert: Alert, width: int = 80) -> Text:
+    """The same words for a rich console; an alert that fires has its severity in colour."""
+    from rich.text import Text
+
+    found = Text(alert_line(alert, width))
+    if alert.state == "firing":
+        found.stylize(_LINE_COLOURS[alert.severity], 0, len(alert.severity))
+    elif alert.state in CLOSED:
+        found.stylize("dim")
+    return found
 
 
 def suspect_text(suspect: Suspect) -> str:
@@ -90,13 +105,13 @@ def _alert_block(alert: Alert, catalogue: Catalogue) -> _Block:
     if alert.state in CLOSED:
         return _Block(alert.state.upper(), _CLOSED_COLOUR, place + alert.rule, tuple(_closed_parts(alert)))
     badge = alert.severity if alert.state == "firing" else f"{alert.severity}, {alert.state}"
-    heading = place + (suspect_text(alert.suspects[0]) if alert.suspects else alert.rule)
+    heading = place + (suspect_text(alert.suspects[0]) if alert.suspects else alert.rule) + "?" * bool(alert.question)
     return _Block(badge.upper(), _COLOURS[alert.severity], heading, tuple(_open_parts(alert, catalogue)))
 
 
 def _open_parts(alert: Alert, catalogue: Catalogue) -> Iterator[_Part]:
     if alert.suspects and alert.suspects[0].title:
-        yield _Part("it means", alert.suspects[0].title)
+        yield _Part("would mean" if alert.question else "it means", alert.suspects[0].title)
     yield _Part("seen", _seen(alert))
     yield _Part("since", f"step {alert.since_step}, rule {alert.rule}")
     if alert.explained_by:
@@ -134,8 +149,32 @@ def _incident_parts(incident: Incident, catalogue: Catalogue) -> Iterator[_Part]
     yield from _rivals(incident.suspects)
     if incident.rivals_told_apart_by:
         yield _Part("decided by", incident.rivals_told_apart_by)
+    for line in changes_text(incident.changed):
+        yield _Part("config", line)
     if incident.unexplained:
         yield _Part("left over", ", ".join(incident.unexplained))
+    for note in incident.notes:
+        yield _Part("also asked" if note.question else "also noted", note_text(note), "note")
+
+
+def note_text(note: Note) -> str:
+    """`stale_old_logp (stale-old-logp), a fault only if updates_per_batch > 1: pass --config updates_per_batch=...`"""
+    about = f"{note.fault} ({note.rule})" if note.fault else note.rule
+    return f"{about}, {note.question}" if note.question else about
+
+
+def changes_text(changed: Sequence[ConfigChange]) -> list[str]:
+    """`differs from the healthy reference tinyagent: kl_coef 0.04 -> 0, lr 0.001 -> 0.01`, a line for each comparison."""
+    against = dict.fromkeys(change.against for change in changed)
+    return [
+        f"differs from {name}: "
+        + ", ".join(f"{one.fact} {_value(one.before)} -> {_value(one.now)}" for one in changed if one.against == name)
+        for name in against
+    ]
+
+
+def _value(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _rivals(suspects: Sequence[Suspect]) -> Iterator[_Part]:

@@ -18,15 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rltriage import __version__
-from rltriage.engine.intake import Intake, find_profile
+from rltriage.arguments import WatchOptions, check_options, unknown_facts
+from rltriage.engine.intake import Intake
+from rltriage.engine.reference import read_reference
 from rltriage.engine.report import EMPTY, Alert, StepReport
 from rltriage.engine.rows import Record, Row, Run
 from rltriage.engine.rundir import ROWS, RunDirectory, safe_name
 from rltriage.engine.sources.base import to_float, to_step
 from rltriage.engine.sources.run_directory import RunDirectorySource
+from rltriage.nonnumbers import NonNumbers
 from rltriage.notices import Notices
 from rltriage.reloading import RELOAD_SECONDS, RuleFiles
 from rltriage.rules.errors import RltriageError
@@ -44,27 +47,13 @@ _log = logging.getLogger("rltriage")
 _MOST_RECALLED = 20_000
 
 
-class WatchOptions(TypedDict, total=False):
-    """What `watch` and every hook take."""
-
-    name: str | None
-    config: Mapping[str, Any] | None
-    profile: str
-    rules: str | Path | Sequence[str | Path]
-    labels: Mapping[str, str] | None
-    listen: str | int | None
-    directory: str | Path | None
-    on_alert: Callable[[Alert], object] | None
-    halt_on: Severity | None
-    quiet: bool
-
-
 def watch(
     name: str | None = None,
     *,
     config: Mapping[str, Any] | None = None,
     profile: str = "auto",
     rules: str | Path | Sequence[str | Path] = ("triage",),
+    reference: str | Path | Sequence[str | Path] | None = None,
     labels: Mapping[str, str] | None = None,
     listen: str | int | None = None,
     directory: str | Path | None = "runs",
@@ -76,20 +65,24 @@ def watch(
 
     `name` is the run's id and its folder in `directory` (None: nothing is written). `config` are config facts, under
     canonical names or the framework's own; `profile` says how the metrics are called (`auto` decides by the first rows).
-    `rules` are packs: shipped names, files or folders. `listen` is HOST:PORT or a port of 127.0.0.1 for Prometheus.
+    `rules` are packs: shipped names, files or folders. `reference` is a healthy reference, or several, of which the first
+    that fits is used; the directory of an earlier run makes incidents say what has changed in the configuration since.
+    `listen` is HOST:PORT or a port of 127.0.0.1 for Prometheus.
     `on_alert` is called with every alert that fires or closes, in the training thread. `halt_on` sets `run.should_stop`
     once an alert of that severity or above fires that no other explains. Alerts from `warning` up are printed on stderr
     unless `quiet`.
 
     Only rank 0 of a distributed job watches; elsewhere the same object does nothing. Raises RltriageError for arguments
-    that cannot be: an unknown profile or severity, a rule pack with mistakes (all of them in one message). A rule file that
-    changes while the run goes on is read anew; with mistakes in it the old rules stay, and a warning is logged.
+    that cannot be: an unknown profile or severity, a reference that cannot be read, a rule pack with mistakes (all of them
+    in one message). A rule file that changes while the run goes on is read anew; with mistakes in it the old rules stay,
+    and a warning is logged.
     """
     options = WatchOptions(
         name=name,
         config=config,
         profile=profile,
         rules=rules,
+        reference=reference,
         labels=labels,
         listen=listen,
         directory=directory,
@@ -104,12 +97,9 @@ class Watch:
     """One watched run; see `watch`. No method raises, and each may be called from any thread."""
 
     def __init__(self, options: WatchOptions, active: bool) -> None:
+        check_options(options)
         halt_on, directory = options.get("halt_on"), options.get("directory", "runs")
-        if halt_on is not None and halt_on not in SEVERITIES:
-            raise RltriageError(f"halt_on={halt_on!r} is no severity: write one of {', '.join(SEVERITIES)}")
-        self._profile = options.get("profile", "auto")
-        if self._profile != "auto":
-            find_profile(self._profile)
+        self._profile = options.get("profile") or "auto"
         self.id = str(options.get("name") or _default_name())
         self.should_stop = False
         self.path: Path | None = None
@@ -119,6 +109,8 @@ class Watch:
         self._lock = threading.RLock()
         self._directory = None if directory is None else Path(directory)
         self._config, self._labels = dict(options.get("config") or {}), dict(options.get("labels") or {})
+        self._declared = frozenset(map(str, self._config))
+        self._nonnumbers = NonNumbers()
         self._halting = SEVERITIES[SEVERITIES.index(halt_on) :] if halt_on else ()
         self._intake: Intake | None = None
         self._run: WatchedRun | None = None
@@ -129,16 +121,25 @@ class Watch:
         self._read: RulePack | None = None
         self._notices = Notices(options.get("on_alert"), options.get("quiet", False))
         if active:
-            rules = options.get("rules", ("triage",))
-            self._rules = RuleFiles([rules] if isinstance(rules, (str, Path)) else rules)
+            reference = options.get("reference") or ()
+            files = [reference] if isinstance(reference, (str, os.PathLike)) else reference
+            self._references = [read_reference(file) for file in files]
+            rules = options.get("rules") or ("triage",)
+            self._rules = RuleFiles([rules] if isinstance(rules, (str, os.PathLike)) else rules)
             self._pack = self._rules.pack
             self._listen(options.get("listen"))
             atexit.register(self._at_exit)
 
     @property
     def errors(self) -> int:
-        """How often something went wrong since the start: a row that could not be read, a file or a tracker that failed."""
-        return self._failures + self._notices.failures + (self._run.failures if self._run else 0)
+        """How often something went wrong: a row or value that could not be read, a file or a tracker that failed."""
+        failures = self._failures + self._notices.failures + self._nonnumbers.total
+        return failures + (self._run.failures if self._run else 0)
+
+    @property
+    def ignored(self) -> Mapping[str, int]:
+        """Names whose value was no number, and how often: texts, None, lists, objects. No rule can read them."""
+        return dict(self._nonnumbers.counts)
 
     @property
     def url(self) -> str | None:
@@ -161,8 +162,9 @@ class Watch:
     def log(self, step: int | None, metrics: Mapping[str, Any], time: float | None = None) -> StepReport:
         """One step's metrics, under canonical names or the framework's own; returns what they changed.
 
-        Values may be numbers, zero-dimensional arrays or tensors; anything else is left out. `step` None: the metrics say
-        it, or steps are counted. `time` is unix seconds, now by default. Costs well under half a millisecond.
+        Values may be numbers, zero-dimensional arrays or tensors; anything else is left out, counted in `ignored` and said
+        once. `step` None: the metrics say it, or steps are counted. `time` is unix seconds, now by
+        default. Costs well under half a millisecond.
         """
         if not self._active or os.getpid() != self._pid:
             return EMPTY
@@ -198,6 +200,7 @@ class Watch:
             self._intake = Intake(self.id, self._profile, self._config, self._labels)
         self._look_at_rules()
         values = {str(name): value for name, value in metrics.items()}
+        self._nonnumbers.look(self.id, values)
         at = to_float(at)
         number = to_step(step)
         if step is not None and number is None:
@@ -250,7 +253,10 @@ class Watch:
         self._notices.catalogue = self._pack.catalogue
         gauges: list[Sink] = [] if self._gauges is None else [self._gauges]
         before = self._before(intake.run.profile)
-        run = WatchedRun(intake.run, self._pack, [*gauges, *self._journal(intake.run), self._notices])
+        for sentence in unknown_facts((key for key in intake.unknown_config if key in self._declared), self._pack):
+            _log.warning("run=%s: %s", self.id, sentence)
+        sinks = [*gauges, *self._journal(intake.run), self._notices]
+        run = WatchedRun(intake.run, self._pack, sinks, self._references)
         for row in before:
             run.recall(row, gauges)
         return run
@@ -354,6 +360,7 @@ def verl_backend(**options: Unpack[WatchOptions]) -> None:
     To be called in the process that holds verl's `Tracking`: by a module named in `VERL_USE_EXTERNAL_MODULES`, of which
     `rltriage.verl` is one with the default options. Raises ImportError where verl is missing.
     """
+    check_options(options)
     from verl.utils.tracking import Tracking
 
     from rltriage.trainer.hooks import verl
@@ -367,6 +374,7 @@ def openrlhf_logger(**options: Unpack[WatchOptions]) -> None:
     To be called in the process of its PPO trainer: Ray's `worker_process_setup_hook` takes it by name, as
     `"rltriage.api.openrlhf_logger"`. Raises ImportError where OpenRLHF is missing.
     """
+    check_options(options)
     from openrlhf.utils import logging_utils
 
     from rltriage.trainer.hooks import openrlhf

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+from rltriage.arguments import unknown_facts
 from rltriage.engine.feed import Feed, run_ids
 from rltriage.engine.intake import Intake
+from rltriage.engine.reference import Reference, read_reference
 from rltriage.engine.report import Alert, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.engine.rundir import ROWS, write_atomically
@@ -37,6 +39,8 @@ SHORTEST_POLL = 0.4
 SHORTEST_ASK = 1.0
 """The same for an address, where each poll is a request and a whole answer."""
 LONGEST_POLL = 30.0
+"""For what costs more than a look at a file, which is done in every round: a row is seen within a second."""
+_CHEAP = frozenset(("jsonl", "csv", "console", "run directory"))
 IDLE_SHARE = 20.0
 """A log that has been silent for a while is asked again after this fraction of the silence."""
 
@@ -55,6 +59,10 @@ class RunNames:
                 pass
             except (OSError, ValueError, AttributeError) as error:
                 log.warning("%s cannot be read, runs are named anew: %s", file, error)
+
+    def knows(self, path: str) -> bool:
+        """Whether the path was followed before, also before a restart."""
+        return path in self._names
 
     def name(self, paths: Iterable[str]) -> dict[str, str]:
         """The run id of each path: the one that it had, else its stem, with the parent folder where that is taken."""
@@ -78,6 +86,8 @@ class Follower:
     """One log: its feed, the ids of its runs, when it is asked next and when it last had rows (monotonic seconds).
 
     `news` is what a poll that was interrupted has yet to take; `took`, `read` and `refused` are what it began with.
+    `untouched` is when it was last written (unix seconds) if that was before anybody followed it, None once it is alive: a
+    log that was finished yesterday is read, but that no row comes is no fault of its run.
     """
 
     where: str
@@ -90,6 +100,9 @@ class Follower:
     took: int = 0
     read: int = 0
     refused: int = 0
+    untouched: float | None = None
+    declared: frozenset[str] = frozenset()
+    references: tuple[Reference, ...] = ()
     runs: set[str] = field(default_factory=set)
 
 
@@ -98,7 +111,7 @@ class Fleet:
 
     `open_alerts` is called with a run and its open alerts after each report that changed any, and once (`all_known` True)
     after a log has been read to its end for the first time and the clock was asked, too. `owners` says which log each run
-    is read from, in all fleets of a service.
+    is read from, in all fleets of a service. Raises RltriageError for a source's reference that cannot be read.
     """
 
     def __init__(
@@ -117,6 +130,7 @@ class Fleet:
         self.rows = 0
         self.errors = 0
         self._sources = tuple(sources)
+        self._references = {file: read_reference(file) for source in self._sources for file in source.references}
         self._shortest = SHORTEST_POLL if all(source.kind == "path" for source in self._sources) else SHORTEST_ASK
         self._sinks = tuple(sinks)
         self._names = names
@@ -125,7 +139,7 @@ class Fleet:
         self._followers: dict[str, Follower] = {}
         self._turn: deque[Follower] = deque()
         self._owners = owners
-        self._said: set[str] = set()
+        self._said: set[tuple[str, str]] = set()
         self._forgotten: dict[str, float] = {}
 
     @property
@@ -147,12 +161,22 @@ class Fleet:
             if source.kind != "path":
                 opened += f"{source.kind} {number}" not in self._followers and self._follow_address(number, source, now)
                 continue
-            for path in expand(str(source.where)):
-                if path not in self._followers and self._is_recent(path, wall):
+            found = expand(str(source.where))
+            if not found:
+                self._say(str(source.where), "nothing there yet; waiting for it, in case it is still to come")
+            for path in found:
+                if path in self._followers:
+                    continue
+                if self._is_recent(path, wall):
                     fresh.setdefault(path, source)
+                elif found == [str(source.where)] and path not in self._forgotten:
+                    self._say(path, "its run is over, it was last written long ago; `rltriage replay` reads it")
+        known = {path for path in fresh if self._names.knows(path)}
         names = self._names.name(fresh)
         for path, source in fresh.items():
             opened += self._follow(path, path, names[path], source, now)
+            if path in self._followers and path not in known:
+                self._followers[path].untouched = _written(path)
         return opened
 
     def poll(self, now: float, pause: Callable[[], bool] = lambda: False) -> bool:
@@ -164,7 +188,7 @@ class Fleet:
             self._turn.extend(follower for follower in self._followers.values() if follower.due <= now)
         while self._turn:
             follower = self._turn.popleft()
-            if follower.where in self._followers and not self._poll(follower, now, pause):
+            if self._followers.get(follower.where) is follower and not self._poll(follower, now, pause):
                 self._turn.append(follower)  # the others first: a long log must not hold up the short ones
             if pause():
                 return not self._turn
@@ -175,8 +199,11 @@ class Fleet:
         for follower in self._followers.values():
             if not follower.caught_up:
                 continue
+            if follower.untouched is not None and _written(follower.where) != follower.untouched:
+                follower.untouched = None
             for watched in self._watched(follower):
-                self._after(watched, watched.tick(wall))
+                if follower.untouched is None:
+                    self._after(watched, watched.tick(wall))
                 if not follower.all_known:
                     self._open_alerts(watched.run, watched.monitor.open_alerts, True)
             follower.all_known = True
@@ -227,12 +254,14 @@ class Fleet:
             self.errors += 1
             self._say(where, "it does not answer as it should" if source.kind != "path" else str(error))
             return False
-        self._followers[where] = Follower(where, feed, due=now, heard=now)
+        references = tuple(self._references[file] for file in source.references)
+        declared = frozenset(source.config)
+        self._followers[where] = Follower(where, feed, due=now, heard=now, declared=declared, references=references)
         return True
 
     def _say(self, where: str, what: str) -> None:
-        if where not in self._said:
-            self._said.add(where)
+        if (where, what) not in self._said:
+            self._said.add((where, what))
             log.warning("%s: %s (said once)", where, what)
 
     def _poll(self, follower: Follower, now: float, pause: Callable[[], bool]) -> bool:
@@ -257,7 +286,8 @@ class Fleet:
         self.errors += failed
         if follower.took:
             follower.heard = now
-        follower.due = now + min(max(self._shortest, (now - follower.heard) / IDLE_SHARE), LONGEST_POLL)
+        longest = self._shortest if follower.feed.source.kind in _CHEAP else LONGEST_POLL
+        follower.due = now + min(max(self._shortest, (now - follower.heard) / IDLE_SHARE), longest)
         if stats.records - follower.read >= MOST_AT_ONCE:
             return False
         follower.caught_up = follower.caught_up or not failed
@@ -271,8 +301,8 @@ class Fleet:
                 self._after(watched, watched.emit(row, run))
         except Exception:  # a row that breaks the rules must not take those behind it with it
             self.errors += 1
-            if f"{follower.where} row" not in self._said:
-                self._said.add(f"{follower.where} row")
+            if (follower.where, "row") not in self._said:
+                self._said.add((follower.where, "row"))
                 log.exception("%s: a row of run %s cannot be judged (said once)", follower.where, run.id)
 
     def _run(self, follower: Follower, run: Run) -> WatchedRun | None:
@@ -282,9 +312,17 @@ class Fleet:
             return None
         watched = self.runs.get(run.id)
         if watched is None:
-            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks)
+            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks, follower.references)
+            self._say_unknown(follower, run)
             follower.runs.add(run.id)
         return watched
+
+    def _say_unknown(self, follower: Follower, run: Run) -> None:
+        """A config fact that was declared for a log and that nobody knows is kept, but it may be a slip."""
+        intake = next((one for one in follower.feed.intakes.values() if one.run.id == run.id), None)
+        unknown = [key for key in intake.unknown_config if key in follower.declared] if intake is not None else []
+        for sentence in unknown_facts(unknown, self.pack):
+            self._say(run.id, sentence)
 
     def _watched(self, follower: Follower) -> Iterator[WatchedRun]:
         return (self.runs[run] for run in sorted(follower.runs))

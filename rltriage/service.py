@@ -48,6 +48,7 @@ STOP_SECONDS = 20.0
 """How long a stop waits for work in progress: shorter than an orchestrator waits."""
 LAST_REQUESTS_SECONDS = 6.0
 """How long a stop begins further requests; one in progress still has its time limits, within STOP_SECONDS."""
+SHORTEST_TOKEN = 16
 MAX_RUNS = 20_000
 
 SENT = Family("rltriage_notifications", "counter", "Notifications that a receiver accepted")
@@ -56,7 +57,9 @@ FAILED = Family("rltriage_notification_attempts_failed", "counter", "Attempts to
 REFUSED = Family("rltriage_notifications_refused", "counter", "Times that a receiver refused the content of an alert")
 WAITING = Family("rltriage_notifications_waiting", "gauge", "Notifications accepted and not yet delivered")
 UP = Family("rltriage_receiver_up", "gauge", "1 if the receiver's last answer was good, 0 if not")
-LOST = Family("rltriage_notifications_dropped", "counter", "Notifications given up because too many waited")
+LOST = Family(
+    "rltriage_notifications_dropped", "counter", "Notifications given up: too many waited, or an alert could not be queued"
+)
 SILENCED = Family("rltriage_alerts_silenced", "gauge", "Open alerts that a silence covers")
 DISK = Family("rltriage_outbox_durable", "gauge", "1 if a crash now would lose no alert, 0 if the outbox is in memory only")
 RELOADED = Family("rltriage_rules_reload_success", "gauge", "1 if the last reload of the rule files succeeded")
@@ -147,7 +150,8 @@ class Service:
             links=Links(config.external_url, config.runbook_url),
         )
         try:
-            self.gauges = Gauges(pack.catalogue.metrics, pack.rules, max_runs=MAX_RUNS, more=self._samples)
+            shown = pack.rules if config.quiet_rules else ()
+            self.gauges = Gauges(pack.catalogue.metrics, shown, max_runs=MAX_RUNS, more=self._samples)
             self._deliveries = Deliveries(self.dispatcher, self._clock)
             self._fleets = self._make_fleets(pack)
             self._reloaded = self._clock()
@@ -208,7 +212,8 @@ class Service:
         if hasattr(signal, "SIGHUP"):
             signal.signal(signal.SIGHUP, lambda *_: self._again(self.reload_rules))
         self.start()
-        log.info("watching %d sources, metrics at %s/metrics", len(self.config.sources), self.url)
+        count = len(self.config.sources)
+        log.info("watching %d source%s, metrics at %s/metrics", count, "" if count == 1 else "s", self.url)
         try:
             stop.wait()
         finally:
@@ -357,7 +362,7 @@ class Service:
         """The service's own health, for the endpoint."""
         dispatcher, outbox = self.dispatcher, self.dispatcher.outbox
         found = [
-            self._sample(LOST, outbox.dropped),
+            self._sample(LOST, outbox.dropped + dispatcher.errors),
             self._sample(SILENCED, dispatcher.silenced(self._clock())),
             self._sample(DISK, not outbox.degraded),
             self._sample(RELOADED, self.reload_ok),
@@ -394,4 +399,10 @@ def _guarded(job: Callable[..., object], *arguments: object) -> None:
 def web_of(config: Config) -> Web:
     """The endpoint's protection with its secrets read. Raises DeliveryError for one that is missing."""
     web = config.web
-    return Web(web.cert_file, web.key_file, {user: password() for user, password in web.users.items()} or None)
+    token = web.token() if web.token is not None else ""
+    if 0 < len(token) < SHORTEST_TOKEN:
+        raise DeliveryError(
+            f"`web.token` has {len(token)} characters and could be guessed: take at least {SHORTEST_TOKEN}, as "
+            "python -c 'import secrets; print(secrets.token_urlsafe())' prints them"
+        )
+    return Web(web.cert_file, web.key_file, {user: password() for user, password in web.users.items()} or None, token)

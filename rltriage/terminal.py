@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from rltriage.exporters.text import alert_line, alert_rich, incident_rich
+from rltriage.exporters.text import alert_line_rich, alert_rich, incident_rich
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +87,7 @@ class RunView:
             return
         self._console.print()
         for alert in shown.lines:
-            self._console.print(alert_line(alert, WIDTH), markup=False)
+            self._console.print(alert_line_rich(alert, WIDTH))
         for alert in shown.blocks:
             self._console.print(alert_rich(alert, self._catalogue, WIDTH))
             self._test(alert.first_test)

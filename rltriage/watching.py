@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from time import perf_counter
+from typing import Any, Protocol, runtime_checkable
 
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.reference import Fitted, Reference
@@ -13,7 +14,7 @@ from rltriage.engine.rows import Row, Run
 from rltriage.engine.rundir import RunDirectory
 from rltriage.engine.triage import Triage
 from rltriage.exporters.jsonlines import alert_json, incident_json
-from rltriage.exporters.state import RunState
+from rltriage.exporters.state import BANDED, Health, RunState
 from rltriage.rules.model import Catalogue, RulePack
 
 _log = logging.getLogger("rltriage")
@@ -31,6 +32,15 @@ class Sink(Protocol):
         ...
 
 
+@runtime_checkable
+class Meter(Protocol):
+    """A sink that also shows what watching costs, and what of it failed."""
+
+    def measured(self, run: Run, health: Health) -> None:
+        """How the engine fares with a run, before its row is published."""
+        ...
+
+
 class WatchedRun:
     """Evaluates one run's rows and hands each report to every sink, in their order.
 
@@ -41,9 +51,12 @@ class WatchedRun:
     def __init__(self, run: Run, pack: RulePack, sinks: Iterable[Sink] = (), references: Sequence[Reference] = ()) -> None:
         self.run = run
         fitted = Fitted(references)
-        self.monitor = Monitor(run, pack, pack.catalogue, triage=Triage(pack.catalogue, pack), reference=fitted)
+        triage = Triage(pack.catalogue, pack, compared=fitted)
+        self.monitor = Monitor(run, pack, pack.catalogue, triage=triage, reference=fitted)
         self.sinks = tuple(sinks)
         self.failures = 0
+        self._meters = [sink for sink in self.sinks if isinstance(sink, Meter)]
+        self._seconds = 0.0
         self._ended = False
 
     def emit(self, row: Row, run: Run | None = None) -> StepReport:
@@ -51,7 +64,11 @@ class WatchedRun:
         if run is not None and run is not self.run:
             self.run = run
             self.monitor.learn(run.facts)
+        started = perf_counter()
         report = self.monitor.observe(row)
+        self._seconds += perf_counter() - started
+        if self._meters:
+            self._measure()
         self._publish(row, report)
         return report
 
@@ -85,6 +102,12 @@ class WatchedRun:
         for sink in self.sinks:
             self._call(sink.end, self.run.id, state, now)
         return report
+
+    def _measure(self) -> None:
+        monitor = self.monitor
+        health = Health(self._seconds, len(monitor.failed_rules), monitor.row_interval, monitor.healthy(BANDED))
+        for meter in self._meters:
+            self._call(meter.measured, self.run, health)
 
     def _publish(self, row: Row | None, report: StepReport) -> None:
         for sink in self.sinks:

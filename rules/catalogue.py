@@ -54,7 +54,8 @@ def read_entries(path: Path, section: str, problems: list[Problem]) -> dict[str,
 
 def faults_of(node: Node) -> dict[str, Fault]:
     """Faults of a validated mapping of ids to fields."""
-    return {key: _entry(Fault, key, below, {"failing_checks": frozenset, "explains": _pairs}) for key, below in _own(node)}
+    convert: dict[str, Callable[[Any], Any]] = {"failing_checks": frozenset, "may_fail": frozenset, "explains": _pairs}
+    return {key: _entry(Fault, key, below, convert) for key, below in _own(node)}
 
 
 def first_tests_of(node: Node) -> dict[str, FirstTest]:

@@ -65,7 +65,10 @@ class BasicAuth:
 
 @dataclass(frozen=True, slots=True)
 class SourceConfig:
-    """One source: a file, folder or glob, an exporter's endpoint or a Prometheus server. `path` is absolute."""
+    """One source: a file, folder or glob, an exporter's endpoint or a Prometheus server. Paths are absolute.
+
+    `references` are files of healthy references, or directories of earlier runs, for its runs to be compared with.
+    """
 
     kind: Literal["path", "metrics", "prometheus"]
     where: Setting
@@ -73,6 +76,7 @@ class SourceConfig:
     profile: str = "auto"
     labels: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    references: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class WebConfig:
     cert_file: str = ""
     key_file: str = ""
     users: Mapping[str, Secret] = field(default_factory=dict)
+    token: Secret | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,7 @@ class Config:
     retention: float = 3 * DAY
     external_url: str = ""
     runbook_url: str = ""
+    quiet_rules: bool = True
 
 
 def load_config(path: Path) -> Config:
@@ -160,12 +166,14 @@ def _build(root: Node, folder: Path) -> Config:
             _absolute(tls["cert_file"], folder) if tls else "",
             _absolute(tls["key_file"], folder) if tls else "",
             {user: _secret(item, folder) for user, item in web.get("basic_auth", {}).items()},
+            _secret(web["token"], folder) if "token" in web else None,
         ),
         receivers=tuple(_receiver_config(item, folder) for item in data.get("receivers", ())),
         state_dir=Path(_absolute(data.get("state_dir", str(default.state_dir)), folder)),
         retention=seconds(data.get("retention", default.retention)) or 0.0,
         external_url=data.get("external_url", ""),
         runbook_url=data.get("runbook_url", ""),
+        quiet_rules=data.get("quiet_rules", default.quiet_rules),
     )
 
 
@@ -173,7 +181,9 @@ def _source(item: Mapping[str, Any], folder: Path) -> SourceConfig:
     kind = next(name for name in SOURCE_KINDS if name in item)
     where = _absolute(item[kind], folder) if kind == "path" else _setting(item[kind], folder)
     given = {name: item[name] for name in ("query", "profile", "labels", "config") if name in item}
-    return SourceConfig(kind, where, **given)  # type: ignore[arg-type]
+    files = item.get("reference", [])
+    references = tuple(_absolute(file, folder) for file in (files if isinstance(files, list) else [files]))
+    return SourceConfig(kind, where, references=references, **given)  # type: ignore[arg-type]
 
 
 def _receiver_config(item: Mapping[str, Any], folder: Path) -> ReceiverConfig:

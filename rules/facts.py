@@ -10,6 +10,7 @@ from rltriage.rules.errors import RltriageError
 CONFIG_FACTS: Mapping[str, str] = {
     "algorithm": "name of the algorithm, such as grpo, ppo, rloo",
     "kl_coef": "weight of the KL penalty to the reference policy; 0 means none",
+    "kl_term": "whether a KL to the reference policy is computed: true once a row shows one that is not 0",
     "updates_per_batch": "optimizer steps on one batch: epochs x minibatches",
     "epochs": "passes over one batch",
     "minibatches": "minibatches of one pass",

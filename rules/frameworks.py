@@ -21,6 +21,36 @@ never by the file's name; `rltriage profiles check SOURCE` says which one was ta
 Unmapped metrics keep their own names and can be used in rules. This page is generated from `rules/profiles/`.
 """
 
+_LOGS_HEADER = """## Logs that are read
+
+Found out by what a file holds. UTF-8 with or without a mark, UTF-16, gzip, bz2 and xz (zstd where Python has a reader),
+Docker's `json-file` lines and the prefixes of Ray, torchrun and Kubernetes are seen through; of several ranks in one log
+rank 0 counts. What is not understood is counted, and `rltriage profiles check SOURCE` shows examples.
+
+| log | read by | live |
+|---|---|---|
+"""
+_LOGS = (
+    (
+        "JSON Lines, verl's file logger, CSV, TSV, a run directory",
+        "rltriage",
+        "every half second, rotation and truncation too",
+    ),
+    ("console: verl, dict lines (TRL, OpenRLHF, SkyRL, slime, ROLL)", "rltriage", "every half second"),
+    ("console: tables (SB3), `name=value`, progress bars", "rltriage", "every half second"),
+    ("`trainer_state.json`, JSON lists and columns", "rltriage", "when the document changes"),
+    ("TensorBoard event files, or a folder of them", "TensorBoard, extra `tensorboard`", "when the writer flushes"),
+    (
+        "W&B run files, `wandb/*run-*/run-*.wandb`, or the folder; offline or not",
+        "rltriage, the records by wandb's classes, extra `wandb`",
+        "in blocks of 32 KiB, as wandb writes them",
+    ),
+    ("W&B exports (CSV, JSON)", "rltriage", "no"),
+    ("Trackio's store (`PROJECT.db`)", "SQLite, read-only", "yes"),
+    ("MLflow, `mlflow:URI`; its SQLite file with the whole `mlflow`", "MLflow's client, extra `mlflow`", "yes"),
+    ("a `/metrics` page, a Prometheus server", "HTTP", "yes; steps between two scrapes are not seen"),
+)
+
 
 def listing() -> list[dict[str, Any]]:
     """One entry per profile: name, title, the versions it was read from, how many metrics and facts it maps."""
@@ -29,6 +59,7 @@ def listing() -> list[dict[str, Any]]:
             "profile": profile.name,
             "title": profile.title,
             "read_from": profile.read_from,
+            "verified": dict(profile.verified),
             "metrics": len(profile.metrics),
             "facts": len({*profile.config, *profile.logged}),
         }
@@ -42,6 +73,7 @@ def details(profile: Profile) -> dict[str, Any]:
         "profile": profile.name,
         "title": profile.title,
         "read_from": profile.read_from,
+        "verified": dict(profile.verified),
         "metrics": {name: [describe(source) for source in sources] for name, sources in profile.metrics.items()},
         "config": {name: [_config(source) for source in sources] for name, sources in profile.config.items()},
         "logged_facts": {name: list(natives) for name, natives in profile.logged.items()},
@@ -49,6 +81,20 @@ def details(profile: Profile) -> dict[str, Any]:
         "not_logged": list(profile.not_logged),
         "notes": list(profile.notes),
     }
+
+
+def verification(profile: Profile) -> str:
+    """What a profile was checked against, how and when, in words; "" if it never was."""
+    at = profile.verified
+    if not at:
+        return ""
+    how = "by real runs" if at.get("how") == "run" else "in its source"
+    return " ".join(
+        filter(
+            None,
+            (at.get("package") or at.get("repository"), at.get("version") or at.get("commit"), how, f"on {at.get('date')}"),
+        )
+    )
 
 
 def describe(source: MetricSource) -> str:
@@ -95,7 +141,8 @@ def page(rules: Iterable[Rule] = ()) -> str:
     profiles = load_profiles()
     shown = [profile for name, profile in profiles.items() if "/" not in name or profile.metrics != _base(name).metrics]
     names = [metric for metric in METRICS if any(metric in profile.metrics for profile in shown)]
-    parts = [_HEADER, _table(shown, names)]
+    logs = "".join(f"| {log} | {reader} | {live} |\n" for log, reader, live in _LOGS)
+    parts = [_HEADER, _LOGS_HEADER + logs, _table(shown, names)]
     rules = list(rules)
     if rules:
         parts.append(_coverage(shown, rules))
@@ -141,6 +188,8 @@ def _section(profile: Profile) -> str:
     lines = [f"## {profile.title}", "", f"Profile `{profile.name}`."]
     if profile.read_from:
         lines[-1] += f" Read from {profile.read_from}."
+    if profile.verified:
+        lines[-1] += f" Verified against {verification(profile)}."
     lines += ["", *(f"- {note}" for note in profile.notes)]
     if profile.facts:
         lines.append(f"- Facts that its code fixes: {', '.join(f'`{k}` {v}' for k, v in profile.facts.items())}.")

@@ -17,6 +17,7 @@ from rltriage.rules.crosscheck import check_ids, check_rule
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Catalogue, Problem, RulePack
 from rltriage.rules.overlay import overlay
+from rltriage.rules.salvage import salvaged, touched
 from rltriage.rules.validate import Checker, capped, closest
 from rltriage.rules.yamlmarks import Node, Source, read
 
@@ -70,18 +71,15 @@ def _load(packs: Sequence[str | Path], catalogue: Catalogue | None) -> tuple[Rul
     rules = []
     for raw in files.raw.values():
         files.problems += check_ids(raw.rule, merged)
-        rule = None if _touched(raw.rule, broken) else build_rule(raw.rule, raw.pack, files.problems)
-        if rule is not None:
-            files.problems += check_rule(rule, raw.rule, merged)
-            rules.append(rule)
+        whole = not touched(raw.rule, broken)
+        left = raw.rule if whole else salvaged(raw.rule, broken)
+        rule = build_rule(left, raw.pack, files.problems) if left is not None else None
+        if left is not None and rule is not None:
+            files.problems += check_rule(rule, left, merged)
+            rules += [rule] if whole else []
     problems = _in_order(files.problems)
     warnings = tuple(problem for problem in problems if problem.level == "warning")
     return RulePack("+".join(files.names), tuple(rules), tuple(files.paths), merged, warnings), problems
-
-
-def _touched(node: Node, places: set[tuple[str, int, int]]) -> bool:
-    """Whether one of these places is in a rule: only a rule that fits the schema can be built."""
-    return bool(places) and any((below.source.path, below.line, below.column) in places for below in node.walk())
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:

@@ -103,7 +103,8 @@ class Fault:
 
     `explains` lists symptoms that the fault causes downstream, as (metric, "up" | "down" | "zero");
     `excluded_when` maps config facts to the tests under which the fault is impossible (same form as `Rule.requires`);
-    `failing_checks` are the invariants' ids that the fault makes fail (a row of the check-by-fault matrix).
+    `failing_checks` are the invariants' ids that the fault makes fail (a row of the check-by-fault matrix), `may_fail`
+    those that it makes fail in some set-ups only.
     """
 
     id: str
@@ -114,6 +115,7 @@ class Fault:
     explains: tuple[tuple[str, str], ...] = ()
     excluded_when: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     failing_checks: frozenset[str] = frozenset()
+    may_fail: frozenset[str] = frozenset()
     signature: str = ""
     look_alikes: tuple[str, ...] = ()
     fix: str = ""

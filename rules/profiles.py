@@ -2,10 +2,14 @@
 
 A profile file holds
     profile, title, read_from       its name, its title, the versions it was read from
+    verified                        which package or repository, version or commit it was checked against, when and how
+                                    (`source`: names and formulas read there; `run`: rows of real runs are in the tests)
     detect                          {native name or pattern: weight}; a run is this framework's at a sum of 2
     strip                           prefixes that loggers put before every name (`train/`)
     fold                            compare names in lower case with `_` for anything that is no letter, digit or `/`
     step_keys, nulls                where the step is; `nulls: nan` where the logger writes NaN as null
+    undefined                       names whose NaN only says that there was nothing to average: absent, no fault
+    axis                            names of which one must be in a record whose step counts, where there are several axes
     metrics                         canonical metric: native name, a mapping with a transform, a list (first present wins)
     config                          canonical fact: config key, a mapping with a transform, or a list (first known wins)
     logged                          canonical fact: the metric that logs it
@@ -46,11 +50,12 @@ REDUCERS = ("first", "mean", "max", "min", "sum")
 THRESHOLD = 2.0
 _METRIC_KEYS = {"from", "scale", "negate", "one_minus", "divide_by", "none", "reduce", "beside", "keep"}
 _CONFIG_KEYS = {"key", "product", "divide_by", "present", "const", "lookup", "values", "all"}
-_MAPPINGS = ("detect", "metrics", "config", "logged", "facts")
-_LISTS = ("strip", "step_keys", "not_logged", "notes")
+_MAPPINGS = ("detect", "metrics", "config", "logged", "facts", "verified")
+_VERIFIED = {"package", "repository", "version", "commit", "date", "how"}
+_LISTS = ("strip", "step_keys", "not_logged", "notes", "undefined")
 _PROFILE_KEYS = {
     *("profile", "title", "read_from", "detect", "strip", "step_keys", "nulls", "metrics", "config", "logged", "facts"),
-    *("not_logged", "notes", "variants", "fold"),
+    *("not_logged", "notes", "variants", "fold", "verified", "axis", "undefined"),
 }
 
 
@@ -101,9 +106,12 @@ class Profile:
     name: str
     title: str
     read_from: str = ""
+    verified: Mapping[str, str] = field(default_factory=dict)
     detect: Mapping[str, float] = field(default_factory=dict)
     strip: tuple[str, ...] = ()
     step_keys: tuple[str, ...] = ()
+    axis: str = ""
+    undefined: tuple[str, ...] = ()
     nulls: str = "absent"
     fold: bool = False
     metrics: Mapping[str, tuple[MetricSource, ...]] = field(default_factory=dict)
@@ -231,6 +239,7 @@ class _Reader:
     def profile(self, data: Mapping[str, Any], name: str) -> Profile:
         self._known(data, _PROFILE_KEYS)
         data = {key: value for key, value in data.items() if self._shaped(key, value)}
+        self._known(data.get("verified", {}), _VERIFIED, "verified")
         for metric in data.get("metrics", {}):
             if metric not in METRICS:
                 self.problem(f"{metric!r} is no canonical metric", f"one of {', '.join(METRICS)}", "metrics", metric)
@@ -245,9 +254,12 @@ class _Reader:
             name=name,
             title=data.get("title", name),
             read_from=data.get("read_from", ""),
+            verified={key: str(value) for key, value in data.get("verified", {}).items()},
             detect={key: self._number(weight, 0.0, "detect", key) for key, weight in data.get("detect", {}).items()},
             strip=tuple(data.get("strip", ())),
             step_keys=tuple(data.get("step_keys", ())),
+            axis=data.get("axis", ""),
+            undefined=tuple(data.get("undefined", ())),
             nulls=data.get("nulls", "absent"),
             fold=bool(data.get("fold", False)),
             metrics={metric: self._metric(metric, value) for metric, value in data.get("metrics", {}).items()},

@@ -142,6 +142,7 @@ def fault_schema() -> Schema:
         "explains": listing(pair, "symptoms that the fault causes downstream"),
         "excluded_when": requires_schema(),
         "failing_checks": listing(strings, "invariants that fail under the fault"),
+        "may_fail": listing(strings, "invariants that fail under the fault in some set-ups"),
         "signature": text("how it looks in the metrics"),
         "look_alikes": listing(strings, "what looks the same and how it differs"),
         "fix": text("what to change"),

@@ -48,11 +48,17 @@ def validate(node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """ "did you mean `x`?" for the known word that is nearest, or an empty text."""
+    near = meant(word, known)
+    return f"did you mean `{near}`?" if near else ""
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """The known word that is nearest, if one is near."""
     import difflib
 
     folded = {name.lower().replace("-", "_"): name for name in known}
     near = difflib.get_close_matches(word.lower().replace("-", "_"), list(folded), 1, 0.6)
-    return f"did you mean `{folded[near[0]]}`?" if near else ""
+    return folded[near[0]] if near else ""
 
 
 def capped(wrong: Sequence[Node], problem: Callable[[Node], Problem]) -> list[Problem]:
@@ -216,15 +222,17 @@ def _wrong_type(node: Node, schema: dict[str, Any], what: str) -> Problem:
 
 def _missing(node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
     found = []
+    # A misspelt key is one mistake: the hint at the key says which was meant.
+    misspelt = {meant(name, schema.get("properties", {})) for name in _foreign(node, schema)[:MAX_ALIKE]}
     for key in schema["required"]:
-        if key not in node.entries:
+        if key not in node.entries and key not in misspelt:
             hint = f"add `{key}: ...`: {_described(schema.get('properties', {}).get(key, {}))}".rstrip(": ")
             found.append(node.problem("missing", f"{what} lacks `{key}`", hint))
     return found
 
 
 def _unknown(node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
-    known, free = schema.get("properties", {}), schema.get("patternProperties", ())
+    known = schema.get("properties", {})
     noun = schema.get("x-noun", "field")
 
     def problem(key: Node) -> Problem:
@@ -232,8 +240,15 @@ def _unknown(node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
         message = f"`{name}` is not a {noun}" if noun == "condition kind" else f"{what} has no field `{name}`"
         return key.problem("unknown", message, closest(name, known) or choices(known, 30))
 
-    unknown = [name for name in node.entries if name not in known and not any(re.search(each, name) for each in free)]
-    return capped([node.key(name) for name in unknown], problem)
+    return capped([node.key(name) for name in _foreign(node, schema)], problem)
+
+
+def _foreign(node: Node, schema: dict[str, Any]) -> list[str]:
+    """The keys that the schema refuses."""
+    if schema.get("additionalProperties") is not False:
+        return []
+    known, free = schema.get("properties", {}), schema.get("patternProperties", ())
+    return [name for name in node.entries if name not in known and not any(re.search(each, name) for each in free)]
 
 
 def _elements(node: Node, schema: dict[str, Any], what: str) -> Problem:

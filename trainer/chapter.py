@@ -231,8 +231,10 @@ def publish(
 ) -> Path:
     """Measure what is no run (checks, reruns, rare tokens), write `chapter.md` and the figures into `out`.
 
-    `command` and `origin`, a sentence on where the runs are from, go into the page's head.
+    `command` and `origin`, a sentence on where the runs are from, go into the page's head; why some of it differs is told
+    where `out` holds that measurement.
     """
+    from rltriage.trainer import chapter_gaps
     from rltriage.trainer.chapter_figures import draw_all
     from rltriage.trainer.chapter_page import Results, page
 
@@ -247,6 +249,7 @@ def publish(
         sources=sources_hash(),
         command=command,
         origin=origin,
+        gaps=chapter_gaps.read(out),
     )
     tell(json.dumps(asdict(results.reruns)))
     (out / "images").mkdir(parents=True, exist_ok=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
+from rltriage.trainer import chapter_gaps
 from rltriage.trainer.chapter import History, Rare, Reruns, ends, quantiles, summary
 from rltriage.trainer.chapter_data import FIRST_KL, HEALTHY_RANGE, MATRIX, RUNS
+from rltriage.trainer.chapter_gaps import table
 from rltriage.trainer.faults import FAULTS
 from rltriage.trainer.invariants import CHECKS
 
@@ -26,17 +29,12 @@ class Results:
     sources: str
     command: str
     origin: str = ""
+    gaps: Mapping[str, Any] | None = None
 
 
 def number(value: float) -> str:
     """Three significant digits."""
     return f"{value:.3g}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["-"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def page(results: Results) -> str:
@@ -70,6 +68,7 @@ def page(results: Results) -> str:
         every_number(results),
         "## Where it does not come out like the chapter",
         differences(results),
+        *([chapter_gaps.section(results.gaps)] if results.gaps else []),
         "## The healthy range",
         f"Seed {results.seeds[0]}, as in the chapter's table of section 18.2; chapter / ours.",
         healthy_range(results),
@@ -168,18 +167,11 @@ def differences(results: Results) -> str:
             if same < len(ours):
                 chapter, each = (f"{number(first)} -> {number(last)}" for first, last in (pair, _means(ours)))
                 rows.append((run.name, f"`{metric}`", chapter, each, f"{same} of {len(ours)}"))
-    turns = [ends(rows, "turns") for rows in results.runs["sign_flip"]]
-    longer = sum(direction(*pair) > 0 for pair in turns)
-    by_seed = ", ".join(f"{number(first)} -> {number(last)}" for first, last in turns)
     return "\n\n".join(
         (
             "Every pair that the chapter prints is up, down or level (a change of at most a tenth). Listed is what does "
             "not move the chapter's way with every seed; level on one side and a small drift on the other differ, too.",
             table(("run", "metric", "chapter", "ours, mean", "seeds that move like the chapter"), rows),
-            "`sign_flip` and its turns are a gap: the chapter's episodes grow from 4.2 to 5.5 turns, ours grow with "
-            f"{longer} of {len(turns)} seeds ({by_seed}). Under the flipped sign the policy flees what was paid; where "
-            "that leads depends on the base policy and the seed. Reward and held-out fall as in the chapter. A rule that "
-            "needs turns at the budget cannot be counted on for this fault here.",
         )
     )
 

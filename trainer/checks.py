@@ -1,12 +1,12 @@
-"""Every check of `rltriage check`: the eleven of `invariants.py`, and four more for faults that they miss.
+"""Every check of `rltriage check`: the eleven of `invariants.py`, and six more for faults that they miss.
 
-12, 14 and 15 need a method that a `TrainerProbe` may leave out (`Reorders`, `Resamples`, `Rescores`); without it the check
-is n/a. Rows of a run hold the results of 1 to 11 only. Nothing here imports torch at module level.
+12 and 14 to 17 need a method that a `TrainerProbe` may leave out (`Reorders`, `Resamples`, `Rescores`, `Budgets`,
+`Schedules`); without it the check is n/a. Nothing here imports torch at module level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,6 +51,22 @@ class Rescores(Protocol):
 
     def rescore(self, batch: ProbeBatch) -> Tensor:
         """Each row's reward `[B]`, worked out again from that row alone."""
+        ...
+
+
+class Budgets(Protocol):
+    """Optional, for check 16."""
+
+    def cut_short(self, batch: ProbeBatch) -> int:
+        """Rows that neither ended by themselves nor used up the turns or tokens that the run is configured with."""
+        ...
+
+
+class Schedules(Protocol):
+    """Optional, for check 17."""
+
+    def learning_rates(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Of a short run on a copy of the model, step by step: what the optimizer had, and what is configured."""
         ...
 
 
@@ -113,11 +129,26 @@ def reward_error(m: Measured) -> float:
     return float((again.double() - m.batch.rewards.double()).abs().max())
 
 
+def rows_cut_short(m: Measured) -> float:
+    """Rows that ended before their end and before their budget. Healthy 0; truncation_cap most of those that wander."""
+    return float(_optional(m, "cut_short")(m.batch))
+
+
+def schedule_error(m: Measured) -> float:
+    """Largest |learning rate - the configured one| of a short run, relative to the peak. Healthy 0; lr_schedule 1."""
+    used, meant = _optional(m, "learning_rates")()
+    if not max(meant, default=0.0) > 0:
+        raise NotApplicableError("lr is 0, so there is no schedule to follow")
+    return float(max(abs(a - b) for a, b in zip(used, meant, strict=True)) / max(meant))
+
+
 EXTRA_CHECKS: tuple[Check, ...] = (
     Check(12, "old_logp_independent_of_rows", "old_logp of a row ignores the others", 1e-4, row_order_error),
     Check(13, "logp_invariant_to_padding", "log-prob invariant to padding", 1e-4, padded_logp_error),
     Check(14, "sampler_follows_update", "sampler = trainer after an update", 1e-4, gap_after_update),
     Check(15, "rewards_belong_to_rows", "rewards belong to their rows", 1e-5, reward_error),
+    Check(16, "rows_use_their_budget", "unfinished rows used their budget", 0, rows_cut_short),
+    Check(17, "lr_follows_schedule", "learning rate as configured", 1e-6, schedule_error),
 )
 ALL_CHECKS = (*CHECKS, *EXTRA_CHECKS)
 FP32_GAP = CHECKS[1].threshold

@@ -21,7 +21,7 @@ from rltriage.trainer.config import TrainConfig
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run: the arguments of `loop.train`."""
+    """One run of the reference trainer; `checks` puts the results of all checks into its first row."""
 
     fault: str | None = None
     seed: int = 0
@@ -84,10 +84,7 @@ def _die_with_parent() -> None:
 
 def _run(index: int, job: Job) -> None:
     """In a worker: one run."""
-    from rltriage.trainer.loop import train
+    from rltriage.trainer.probes.reference import train_checked
 
-    def emit(row: Row) -> None:
-        _rows.put((index, row))
-
-    train(job.config, fault=job.fault, emit=emit, steps=job.steps, seed=job.seed, clock=time.time, checks=job.checks)
+    train_checked(job, lambda row: _rows.put((index, row)), time.time)
     _rows.put((index, None))

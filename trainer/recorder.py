@@ -3,6 +3,9 @@
 A recording is a folder `step-<n>` of `batch`, `model`, `optimizer`, `rng` (and `reference`) `.safetensors` and `meta.json`
 with the step's statistics as float hex, the versions that decide about exactness, and a SHA-256 of every file. Nothing is
 pickled. It is written beside its place and renamed, so a reader sees all of it or nothing. Chapter 18.8, exercise 6.
+
+What is read back may come from anybody: files are bounded before they are read, `meta.json` is checked field by field,
+links are not followed, and whatever is wrong is one SourceError.
 """
 
 from __future__ import annotations
@@ -13,9 +16,14 @@ import logging
 import math
 import os
 import platform
+import re
 import shutil
+import stat
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -29,6 +37,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 1
+MOST_META, MOST_TENSORS = 1 << 20, 1 << 30  # bytes of meta.json and of one file of tensors that are read
+MOST_THREADS = 1024
+ABANDONED = 3600.0  # seconds after which a half-written recording has no writer any more, wherever that ran
+_STEP = re.compile(r"step-(-?\d{1,18})")
+_PARTIAL = re.compile(r"\.step--?\d+\.(\d+)-\d+\.partial")
 Tensors = Mapping[str, "Tensor"]
 log = logging.getLogger(__name__)
 
@@ -50,20 +63,21 @@ class Recording:
     @property
     def bytes(self) -> int:
         """Size on disk."""
-        return sum(file.stat().st_size for file in self.folder.iterdir())
+        return _size(self.folder)
 
     def tensors(self, part: str) -> dict[str, Tensor]:
         """The tensors of `batch`, `model`, `optimizer`, `rng` or `reference`; SourceError if the file was changed."""
+        from safetensors import SafetensorError
         from safetensors.torch import load
 
         file = self.folder / f"{part}.safetensors"
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise SourceError(f"{file}: cannot be read ({error.strerror}): record the step again") from error
+        data = _read(file, MOST_TENSORS)
         if hashlib.sha256(data).hexdigest() != self.meta["sha256"].get(file.name):
             raise SourceError(f"{file}: is damaged or was changed after recording: its SHA-256 differs from meta.json's")
-        return load(data)
+        try:
+            return load(data)
+        except (SafetensorError, ValueError, KeyError) as error:
+            raise SourceError(f"{file}: is no file of tensors ({error}): record the step again") from error
 
 
 class Trigger:
@@ -95,7 +109,8 @@ class Trigger:
 class FlightRecorder:
     """Keeps recordings under `folder`, at most `max_steps` and `max_bytes`.
 
-    When they are exceeded the oldest of the later half goes, so that the onset of a fault survives what follows it.
+    When they are exceeded the oldest of the later half goes, so that the onset of a fault survives what follows it; one
+    recording is always kept, however large. What a killed process left half written is removed with the next recording.
     A disk that fails costs the recording, never the run: the error is logged.
     """
 
@@ -114,8 +129,11 @@ class FlightRecorder:
 
     def before_update(self, parts: Mapping[str, Tensors], meta: Mapping[str, Any]) -> None:
         """Remember a step's state, copied, before its update. `meta` is JSON: what a replay has to know."""
-        self._parts = {name: {k: v.detach().clone().contiguous() for k, v in part.items()} for name, part in parts.items()}
-        self._meta = meta
+        self._parts, self._meta = {}, meta
+        try:
+            self._parts = {name: {k: v.detach().clone().contiguous() for k, v in p.items()} for name, p in parts.items()}
+        except Exception:
+            log.exception("the state before an update could not be copied, so that step cannot be recorded")
 
     def after_row(self, row: Row, report: object) -> Path | None:
         """Keep the remembered state if the trigger says so; the recording's folder, or None."""
@@ -141,21 +159,85 @@ class FlightRecorder:
             **self._meta,
         }
         files["meta.json"] = json.dumps(meta, indent=1).encode()
-        place, partial = self.folder / f"step-{row.step}", self.folder / f".step-{row.step}.{os.getpid()}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for name, data in files.items():
-            (partial / name).write_bytes(data)
-        shutil.rmtree(place, ignore_errors=True)
-        partial.rename(place)
+        place = self.folder / f"step-{row.step}"
+        partial = self.folder / f".step-{row.step}.{os.getpid()}-{threading.get_ident()}.partial"
+        self._sweep()
+        try:
+            _remove(partial)
+            partial.mkdir(parents=True)
+            for name, data in files.items():
+                (partial / name).write_bytes(data)
+            _remove(place)
+            partial.rename(place)
+        finally:
+            _remove(partial)
         self._prune()
         return place
 
     def _prune(self) -> None:
-        kept = list_recordings(self.folder)
-        while len(kept) > 1 and (len(kept) > self.max_steps or sum(r.bytes for r in kept) > self.max_bytes):
-            oldest_of_later_half = kept.pop(len(kept) // 2)
-            shutil.rmtree(oldest_of_later_half.folder)
+        """By name and size alone: a recording that is damaged counts, and goes, like any other."""
+        kept = sorted(_places(self.folder).items())
+        sizes = {step: _size(place) for step, place in kept}
+        while len(kept) > 1 and (len(kept) > self.max_steps or sum(sizes.values()) > self.max_bytes):
+            step, oldest_of_later_half = kept.pop(len(kept) // 2)
+            del sizes[step]
+            _remove(oldest_of_later_half)
+
+    def _sweep(self) -> None:
+        """Remove what writers that are gone left half written; whoever else writes here now is left alone."""
+        for partial in self.folder.glob(".step-*.partial"):
+            found = _PARTIAL.fullmatch(partial.name)
+            with suppress(OSError):
+                if time.time() - partial.lstat().st_mtime > ABANDONED or (found and not _alive(int(found[1]))):
+                    _remove(partial)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True  # it is somebody else's
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Delete a folder, or a link or file in its place; nothing behind a link is touched, and errors show later."""
+    if path.is_symlink() or path.is_file():
+        with suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files of a folder; those that go away meanwhile do not count."""
+    total = 0
+    with suppress(OSError):
+        for file in folder.iterdir():
+            with suppress(OSError):
+                total += file.lstat().st_size
+    return total
+
+
+def _places(folder: Path) -> dict[int, Path]:
+    """The folders of recordings by step; links are none."""
+    found = {path: _STEP.fullmatch(path.name) for path in folder.glob("step-*") if path.is_dir() and not path.is_symlink()}
+    return {int(name[1]): path for path, name in found.items() if name}
+
+
+def _read(file: Path, limit: int) -> bytes:
+    """The bytes of a regular file of at most `limit`; SourceError for anything else."""
+    try:
+        about = file.lstat()
+        if not stat.S_ISREG(about.st_mode):
+            raise SourceError(f"{file}: is no regular file: record the step again")
+        if about.st_size > limit:
+            raise SourceError(f"{file}: is larger than {limit} bytes, which no recording is: record the step again")
+        return file.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{file}: cannot be read ({error.strerror}): record the step again") from error
 
 
 def environment() -> dict[str, Any]:
@@ -167,15 +249,30 @@ def environment() -> dict[str, Any]:
 
 def list_recordings(folder: Path) -> list[Recording]:
     """The recordings under `folder` by step; an empty list where there are none. Damaged ones raise SourceError."""
-    found = [open_recording(path) for path in folder.glob("step-*") if path.is_dir()]
-    return sorted(found, key=lambda recording: recording.step)
+    recordings, damaged = all_recordings(folder)
+    if damaged:
+        raise damaged[0]
+    return recordings
+
+
+def all_recordings(folder: Path) -> tuple[list[Recording], list[SourceError]]:
+    """The recordings under `folder` by step, and what is wrong with those that cannot be read."""
+    found, damaged = [], []
+    for _, path in sorted(_places(folder).items()):
+        try:
+            found.append(open_recording(path))
+        except SourceError as error:
+            if path.exists():  # else the recorder made room meanwhile
+                damaged.append(error)
+    return found, damaged
 
 
 def find_recording(folder: Path, step: int) -> Recording:
     """The recording of a step. SourceError if there is none, with the steps that exist."""
-    if (folder / f"step-{step}").is_dir():
-        return open_recording(folder / f"step-{step}")
-    steps = ", ".join(str(recording.step) for recording in list_recordings(folder))
+    places = _places(folder)
+    if step in places:
+        return open_recording(places[step])
+    steps = ", ".join(map(str, sorted(places)))
     known = f"recorded steps are {steps}" if steps else "nothing was"
     raise SourceError(f"{folder}: step {step} was not recorded: {known}")
 
@@ -184,8 +281,8 @@ def open_recording(folder: Path) -> Recording:
     """Read and check a recording's `meta.json`; SourceError says what is wrong with it."""
     file = folder / "meta.json"
     try:
-        meta = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+        meta = json.loads(_read(file, MOST_META))
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{file}: is not the meta.json of a recording ({error})") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise SourceError(f"{file}: has a format that this version cannot read; it reads format {FORMAT}")
@@ -193,4 +290,14 @@ def open_recording(folder: Path) -> Recording:
     for name, kind in fields.items():
         if not isinstance(meta.get(name), kind):
             raise SourceError(f"{file}: lacks {name!r} or has it with a wrong type: record the step again")
-    return Recording(folder, meta["step"], meta["reason"], meta)
+    if folder.name != f"step-{meta['step']}":
+        raise SourceError(f"{file}: is that of step {meta['step']}: name its folder step-{meta['step']} again")
+    threads = meta["environment"].get("threads")
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise SourceError(f"{file}: has {threads!r} as number of threads: record the step again")
+    recording = Recording(folder, meta["step"], meta["reason"], meta)
+    try:
+        recording.statistics  # noqa: B018
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SourceError(f"{file}: has a statistic that is no number as float hex ({error})") from error
+    return recording

@@ -12,12 +12,15 @@ import torch
 
 from rltriage.rules.errors import SourceError
 from rltriage.trainer.config import TrainConfig
+from rltriage.trainer.faults import find_fault
 from rltriage.trainer.gym import decode
 from rltriage.trainer.loop import Stats, backward, make_reference, prepare, update
 from rltriage.trainer.policy import Policy
 from rltriage.trainer.recorder import Recording, environment, find_recording
 from rltriage.trainer.sampling import Batch
 from rltriage.trainer.snapshot import restore_optimizer
+
+MOST_UPDATES = 10_000  # of one batch: more is a recording that would never end
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def replay_step(folder: Path, step: int, top: int = 3) -> Replay:
     torch.set_num_threads(int(recording.meta["environment"]["threads"]))
     try:
         stats, dominant = _repeat(recording, top)
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
         raise SourceError(f"{recording.folder}: is no step of the reference trainer ({error})") from error
     finally:
         torch.set_num_threads(threads)
@@ -88,6 +91,9 @@ def _same(a: float, b: float) -> bool:
 def _repeat(recording: Recording, top: int) -> tuple[Stats, tuple[Dominant, ...]]:
     meta: Mapping[str, Any] = recording.meta
     config, fault = TrainConfig(**meta["config"]), meta["fault"]
+    find_fault(fault)
+    if not 1 <= config.epochs * config.minibatches <= MOST_UPDATES:
+        raise ValueError(f"{config.epochs} x {config.minibatches} updates")
     policy, rng = Policy(), recording.tensors("rng")
     policy.load_state_dict(recording.tensors("model"))
     reference = make_reference(policy, config, fault)

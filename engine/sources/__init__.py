@@ -5,24 +5,33 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 
 from rltriage.engine.rundir import ROWS
 from rltriage.engine.sources.awaited import Awaited
 from rltriage.engine.sources.base import BadLine, Source, SourceStats
 from rltriage.engine.sources.console_log import Console
+from rltriage.engine.sources.container import DockerLines, unwrapped
 from rltriage.engine.sources.csv_table import CsvLines, delimiter_of
+from rltriage.engine.sources.files import decode, encoding_of, read_start
 from rltriage.engine.sources.json_document import JsonDocument, load_document, rows_of
 from rltriage.engine.sources.jsonl import JsonLines
-from rltriage.engine.sources.lines import LineSource
+from rltriage.engine.sources.lines import LineFormat, LineSource
 from rltriage.engine.sources.mlflow_store import MlflowStore
 from rltriage.engine.sources.run_directory import RunDirectorySource
 from rltriage.engine.sources.tensorboard import TensorBoardSource, find_event_files, is_event_file
 from rltriage.engine.sources.trackio_store import SQLITE, TrackioStore, tables_of
+from rltriage.engine.sources.wandb_file import MAGIC, WandbSource, find_run_files
 from rltriage.rules.errors import SourceError
 
 __all__ = ["BadLine", "Source", "SourceStats", "open_source"]
 
 SAMPLE = 1 << 18
+Wrap = Callable[[LineFormat], LineFormat]
+
+
+def _as_it_is(format: LineFormat) -> LineFormat:
+    return format
 
 
 def open_source(path: str, follow: bool = False) -> Source:
@@ -54,10 +63,16 @@ def _open(path: str) -> Source:
         return TensorBoardSource(path, {"": [path]})
     if sample.startswith(SQLITE):
         return _database(path)
+    if sample.startswith(MAGIC):
+        return WandbSource(path, [path])
     if _is_binary(sample):
-        raise SourceError(f"{path}: {_binary_kind(sample)}")
-    text = sample.decode("utf-8-sig", "replace")
-    return _structured(path, text, whole) or _console(path)
+        raise SourceError(f"{path}: binary data, not a log of rows")
+    text = decode(sample)
+    lines = [line for line in text.split("\n")[:50] if line.strip()]
+    inside = [unwrapped(line) for line in (lines if whole or len(lines) < 2 else lines[:-1])]
+    if inside and None not in inside:
+        return _structured(path, "\n".join(filter(None, inside)), False, DockerLines) or _console(path, text, DockerLines)
+    return _structured(path, text, whole) or _console(path, text)
 
 
 def _database(path: str) -> Source:
@@ -71,11 +86,14 @@ def _database(path: str) -> Source:
 
 
 def _directory(path: str) -> Source:
-    """A run directory of ours, or a log directory with TensorBoard's event files."""
+    """A run directory of ours, or a log directory with TensorBoard's event files or W&B's run files."""
     if not os.path.isfile(os.path.join(path, ROWS)):
         files = find_event_files(path)
         if files:
             return TensorBoardSource(path, files)
+        runs = find_run_files(path)
+        if runs:
+            return WandbSource(path, runs)
     return RunDirectorySource(path)
 
 
@@ -84,30 +102,22 @@ def _sample(path: str) -> tuple[bytes, bool]:
         # Opening a named pipe waits for its writer, and what was looked at of any pipe is gone for the reader.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise SourceError(f"{path}: a pipe or a device, no file: write its rows to a file and name that")
-        with open(path, "rb") as file:
-            sample = file.read(SAMPLE)
-            return sample, not file.read(1)
+        return read_start(path, SAMPLE)
     except (OSError, ValueError) as error:
         reason = "no such file or directory" if isinstance(error, FileNotFoundError) else str(error)
         raise SourceError(f"{path}: {reason}") from None
 
 
 def _is_binary(sample: bytes) -> bool:
-    """NUL bytes near the start, or mostly bytes that are no UTF-8 text."""
-    head = sample[:4096]
-    return b"\x00" in head or head.decode("utf-8", "replace").count("�") > len(head) / 10
+    """Whether most lines near the start are no text. A log with some garbage in it is still a log."""
+    if encoding_of(sample) is not None:
+        return False
+    lines = [line for line in sample[:4096].split(b"\n") if line.strip()]
+    dirty = sum(b"\x00" in line or line.decode("utf-8", "replace").count("�") > len(line) / 10 for line in lines)
+    return dirty >= max(1, len(lines) / 2)
 
 
-def _binary_kind(sample: bytes) -> str:
-    """What the bytes are, with what to do about it where that is known."""
-    if sample.startswith(b"\x1f\x8b"):
-        return "compressed with gzip: unpack it first, as in `gunzip -k FILE`"
-    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "UTF-16 text, as PowerShell's `>` writes it: save it as UTF-8"
-    return "binary data, not a log of rows"
-
-
-def _structured(path: str, text: str, whole: bool) -> Source | None:
+def _structured(path: str, text: str, whole: bool, wrap: Wrap = _as_it_is) -> Source | None:
     """JSON Lines if most of the first lines are objects, a JSON document if the text starts like one, or a CSV table."""
     lines = [line for line in text.split("\n")[:50] if line.strip()]
     complete = lines if whole or len(lines) < 2 else lines[:-1]
@@ -118,11 +128,11 @@ def _structured(path: str, text: str, whole: bool) -> Source | None:
         return JsonDocument(path)
     if objects and objects >= len(complete[:20]) / 2:
         stats = SourceStats()
-        return LineSource(path, "jsonl", JsonLines(stats), stats)
+        return LineSource(path, "jsonl", wrap(JsonLines(stats)), stats)
     delimiter = delimiter_of(complete)
     if delimiter is not None:
         stats = SourceStats()
-        return LineSource(path, "csv", CsvLines(stats, delimiter), stats)
+        return LineSource(path, "csv", wrap(CsvLines(stats, delimiter)), stats)
     return None
 
 
@@ -140,16 +150,25 @@ def _holds_rows(path: str) -> bool:
         return False
 
 
-def _console(path: str) -> Source:
+def _console(path: str, text: str, wrap: Wrap = _as_it_is) -> Source:
     """A console log, if some line of it is a row."""
-    first = _console_source(path)
+    first = _console_source(path, wrap)
     found = next(first.records(), None)
     first.close()
     if found is None:
-        raise SourceError(f"{path}: nothing in it is a metric row ({first.stats.bad} lines refused)")
-    return _console_source(path)
+        raise SourceError(f"{path}: nothing in it is a metric row; {_looks(text)}")
+    return _console_source(path, wrap)
 
 
-def _console_source(path: str) -> LineSource:
+def _looks(text: str) -> str:
+    """What a text that holds no row looks like, with what to do about it where that is known."""
+    first = text.split("\n", 1)[0].strip() or text.strip().split("\n", 1)[0]
+    if first[:1] in ("{", "["):
+        return "it begins as JSON and breaks off: copy it anew, or wait until it is written"
+    shown = first if len(first) <= 60 else first[:57] + "..."
+    return f"it begins with {shown!r}; rows are JSON Lines, CSV, TensorBoard events or what a framework prints"
+
+
+def _console_source(path: str, wrap: Wrap) -> LineSource:
     stats = SourceStats()
-    return LineSource(path, "console", Console(stats), stats)
+    return LineSource(path, "console", wrap(Console(stats)), stats)

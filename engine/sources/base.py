@@ -13,6 +13,9 @@ from rltriage.engine.rows import Record
 EXAMPLES = 5
 MAX_STEP = (1 << 63) - 1
 _CALL = re.compile(r"^[A-Za-z_][\w.]*\(\s*([^\s,()]+)")
+_ONLY = re.compile(r"^\[\s*([^\s,\[\]]+)\s*\]$")
+_OF = re.compile(r"^\s*(\d{1,18})\s*/\s*\d{1,18}\s*$")
+_WINDOWS = {"1.#inf": "inf", "1.#qnan": "nan", "1.#snan": "nan", "1.#ind": "nan"}
 
 
 class BadLine(NamedTuple):
@@ -92,8 +95,11 @@ def _text_to_float(text: str) -> float | None:
     if text.endswith("%"):
         share = _text_to_float(text[:-1])
         return None if share is None else share / 100
-    call = _CALL.match(text)
-    return _text_to_float(call.group(1)) if call else None
+    if "#" in text:
+        spelled = _WINDOWS.get(text.lower().lstrip("+-").rstrip("0"))
+        return None if spelled is None else float(spelled) * (-1 if text.startswith("-") else 1)
+    inner = _CALL.match(text) or _ONLY.match(text)
+    return _text_to_float(inner.group(1)) if inner else None
 
 
 def flatten(values: Mapping[str, Any], separator: str = "/", limit: int = 16) -> dict[str, Any]:
@@ -113,7 +119,9 @@ def flatten(values: Mapping[str, Any], separator: str = "/", limit: int = 16) ->
 
 
 def to_step(value: Any) -> int | None:
-    """A step as an integer, or None where it is no whole number of 64 bits."""
+    """A step as an integer, or None where it is no whole number of 64 bits; `12/100` is step 12."""
+    if type(value) is str and (of := _OF.match(value)):
+        value = int(of.group(1))
     if type(value) is not int:
         number = to_float(value)
         if number is None or not math.isfinite(number) or number != int(number):

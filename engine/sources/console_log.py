@@ -31,7 +31,7 @@ class Console:
             self._stats.refuse(number, "binary data")
             return ()
         found: list[Record] = []
-        for part in clean(line).split("\r"):
+        for part in (clean(line) or "").split("\r"):
             if part and not part.isspace():
                 found += self._feed(number, part)
         return found

@@ -14,8 +14,13 @@ from rltriage.engine.sources.base import SourceStats, flatten, to_float, to_step
 from rltriage.engine.sources.console import is_metric_name
 
 MAX_TEXT = 1 << 16
-_OPEN = re.compile(r"\{\s*['\"]")
-_AXIS = re.compile(r"\b(?:step|rollout|iteration|iter|eval)\s*[:#]?\s*(\d+)\s*:?\s*$", re.IGNORECASE)
+_OPEN = re.compile(r"\{\s*(?:['\"]|$)")
+_VALUE = re.compile(r"\s+['\"].*['\"]\s*:\s*\S+$|\s+\S+$")
+_GOES_ON = (",", "{", "[")
+_AXIS = re.compile(
+    r"\b(?:step|rollout|perf|iteration|iter|eval)\s*[:#]?\s*(\d+)\s*:?\s*$|\bglobal_step\W{1,3}(\d+)\b[^{}\d]*$",
+    re.IGNORECASE,
+)
 _PAIRED = re.compile(r"[A-Za-z]\w*\s*[:=]\s*[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?[\s,;|].*[A-Za-z]\w*\s*[:=]\s*$")
 _CALL = re.compile(r"(?<=[:\s,\[(])(?:[A-Za-z_][\w.]*)\(([^()\[\]{}'\"]*)(?:,[^()]*)?\)")
 _BARE = re.compile(r"(?<=[:\s,\[(])([+-]?)(nan|inf|NaN|Infinity)\b(?!['\"])")
@@ -36,7 +41,7 @@ class DictLines:
         if start is None:
             self._title = line[-80:]
             return None
-        if line.rstrip().endswith(",") and closing(line[start.start() :]) < 0:
+        if line.rstrip().endswith(_GOES_ON) and closing(line[start.start() :]) < 0:
             self._open = (self._title + " " if not line[: start.start()].strip() else "") + line
             return ()
         return self._record(number, line, start)
@@ -46,7 +51,7 @@ class DictLines:
         start = _OPEN.search(text)
         if start is not None and closing(text[start.start() :]) > 0:
             return self._record(number, text, start) or ()
-        if len(text) > MAX_TEXT or not line.rstrip().endswith(","):
+        if len(text) > MAX_TEXT or not _goes_on(line):
             self._stats.refuse(number, "a dict over several lines that never closes")
         else:
             self._open = text
@@ -67,13 +72,19 @@ class DictLines:
         if not _is_row(values):
             return None
         axis = _AXIS.search(line[: start.start()])
-        return (Record(values, step=to_step(axis.group(1)) if axis else None),)
+        return (Record(values, step=to_step(axis.group(1) or axis.group(2)) if axis else None),)
 
     def flush(self, ended: bool) -> Iterable[Record]:
         return ()
 
     def reset(self) -> None:
         self._open, self._title = "", ""
+
+
+def _goes_on(line: str) -> bool:
+    """Whether a pretty-printed dict may have another line: this one ends in a comma or bracket, or is its last value."""
+    text = line.rstrip()
+    return text.endswith(_GOES_ON) or text.lstrip() in ("}", "]") or _VALUE.match(text) is not None
 
 
 def parse_dict(text: str) -> dict[str, Any] | None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from rltriage.engine.rows import Record
 from rltriage.engine.sources.base import SourceStats
+from rltriage.engine.sources.files import decode, read_start
 from rltriage.engine.sources.jsonl import unwrap
+from rltriage.engine.sources.tail import MAX_LINE
 from rltriage.rules.errors import SourceError
 
 MAX_DOCUMENT = 256 << 20
@@ -53,6 +55,8 @@ class JsonDocument:
     def _load(self) -> Iterator[Record]:
         document = load_document(self.name)
         rows = rows_of(document)
+        if rows is None and isinstance(document, dict) and os.path.getsize(self.name) > MAX_LINE:
+            raise SourceError(_too_long(self.name))
         if rows is None:
             raise SourceError(
                 f"{self.name}: no list of rows in this JSON document; expected a list of objects or `log_history`"
@@ -76,11 +80,13 @@ class JsonDocument:
 def load_document(path: str) -> Any:
     """The parsed document; SourceError with the place if it is no JSON or larger than 256 MiB."""
     try:
-        if os.path.getsize(path) > MAX_DOCUMENT:
+        data, whole = read_start(path, MAX_DOCUMENT)
+        if not whole:
             raise SourceError(f"{path}: a JSON document over {MAX_DOCUMENT >> 20} MiB; write JSON Lines instead")
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            return json.load(file)
+        return json.loads(decode(data))
     except json.JSONDecodeError as error:
+        if error.msg == "Extra data" and error.pos > MAX_LINE:
+            raise SourceError(_too_long(path)) from None
         raise SourceError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from None
     except RecursionError:
         raise SourceError(f"{path}: JSON nested too deeply") from None
@@ -88,6 +94,10 @@ def load_document(path: str) -> Any:
         raise SourceError(f"{path}: {error.strerror}") from None
     except ValueError:  # an integer of more digits than Python converts
         raise SourceError(f"{path}: not JSON that can be read: a number of thousands of digits") from None
+
+
+def _too_long(path: str) -> str:
+    return f"{path}: its first row is longer than {MAX_LINE >> 20} MiB: log numbers, and keep texts and lists elsewhere"
 
 
 def rows_of(document: Any) -> list[Any] | None:

@@ -13,14 +13,16 @@ from rltriage.engine.sources.console import is_metric_name
 from rltriage.engine.sources.dict_lines import closing, parse_dict
 
 MAX_TEXT = 20_000
-_NUMBER = r"[+-]?(?:\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|nan|inf|NaN|Infinity)"
-_VALUE = rf"(?:{_NUMBER}%?|[A-Za-z_][\w.]{{0,30}}\({_NUMBER}(?:,[^()]{{0,60}})?\))"
+_NUMBER = r"[+-]?(?:\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|(?i:nan|inf(?:inity)?)|1\.#(?i:inf|q?nan|ind)0*)"
+_VALUE = rf"(?:{_NUMBER}%?|\[\s*{_NUMBER}\s*\]|[A-Za-z_][\w.]{{0,30}}\({_NUMBER}(?:,[^()]{{0,60}})?\))"
 _NAME = r"[A-Za-z_][\w./@-]*(?: [A-Za-z_][\w./@-]*){0,3}"
 PAIR = re.compile(rf"({_NAME})\s*[:=]\s*({_VALUE})(?=$|[\s,;|)\]}}])")
 _CELL = re.compile(rf"^\s*({_NAME}) +({_NUMBER}%?)\s*$")
 _NESTED = re.compile(r"([A-Za-z_][\w./@-]*)\s*[:=]\s*(?=\{)")
 _FRACTION = re.compile(r"(?<![\d./:-])(\d{1,9})\s*/\s*(\d{1,9})(?![\d./:-])")
 _SPARSE = re.compile(r"eval|val|test|acc|pass|score|reward", re.IGNORECASE)
+# Lines about a part of a step: micro-batches, and the bars that OpenRLHF draws over the minibatches of a step.
+_INNER = re.compile(r"\bmicro[ _-]?(?:step|batch)\b|\bTrain epoch \[\d+/\d+\]", re.IGNORECASE)
 _STEP = re.compile(r"^(?:global[_ ]?|train(?:ing)?[_ ]?)?(?:step|iter|iteration|update|batch)$", re.IGNORECASE)
 
 
@@ -38,7 +40,7 @@ class KeyValueLines:
         if len(line) > MAX_TEXT:
             self._stats.refuse(number, f"console line longer than {MAX_TEXT} characters")
             return None
-        values = pairs(line)
+        values = {} if _INNER.search(line) else pairs(line)
         measured = [name for name in values if is_metric_name(name)]
         if not measured:
             return None

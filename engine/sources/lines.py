@@ -56,10 +56,12 @@ class LineSource:
 
     def poll(self) -> list[Record]:
         """What is new, MOST_AT_ONCE records of it; a row that a format held back comes once nothing follows it."""
-        self._reading = self._reading or self._new()
-        new = list(islice(self._reading, MOST_AT_ONCE))
-        if len(new) < MOST_AT_ONCE:
-            self._reading = None
+        new: list[Record] = []
+        if self._reading is not None or not self._tail.is_quiet():
+            self._reading = self._reading or self._new()
+            new = list(islice(self._reading, MOST_AT_ONCE))
+            if len(new) < MOST_AT_ONCE:
+                self._reading = None
         return new or list(self._count(self._format.flush(False)))
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from rltriage.rules.yamlmarks import resolve_scalar
 
 MAX_RUNS = 1000
 _PLUMBING = "system/"
+_DATABASES = ("sqlite:", "mysql", "postgresql", "mssql")
 
 
 class MlflowStore:
@@ -86,6 +87,8 @@ def _client(uri: str) -> Any:
     try:
         return MlflowClient(tracking_uri=uri)
     except (MlflowException, OSError, ValueError) as error:
+        if uri.startswith(_DATABASES) and "unsupported URI" in str(error):
+            raise SourceError(f"{uri}: a database is read by the whole package only: pip install mlflow") from None
         raise SourceError(f"{uri}: no MLflow store: {error}") from None
 
 

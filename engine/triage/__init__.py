@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from rltriage.engine.report import OPEN, Alert, Incident
+from rltriage.engine.report import OPEN, Alert, ConfigChange, Incident
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.engine.triage.decode import CHECKS, Decoding, decode, read_checks
 from rltriage.engine.triage.explain import explain
@@ -18,11 +19,21 @@ __all__ = ["CHECKS", "Decoding", "Triage", "decode", "read_checks"]
 _NOTHING: tuple[Mapping[str, str | None], None] = ({}, None)
 
 
+class Compared(Protocol):
+    """What a run is compared with: a healthy reference, an earlier run (`engine.reference.Fitted`)."""
+
+    def changes(self, facts: Mapping[str, Fact]) -> tuple[ConfigChange, ...]:
+        """The config facts that differ."""
+
+
 class Triage:
     """The triage of one run. Work is done only when the open alerts, the facts or the invariants have changed."""
 
-    def __init__(self, catalogue: Catalogue, pack: RulePack, evidence: Evidence | None = None) -> None:
+    def __init__(
+        self, catalogue: Catalogue, pack: RulePack, evidence: Evidence | None = None, compared: Compared | None = None
+    ) -> None:
         self._catalogue = catalogue
+        self._compared = compared
         self._symptoms = {rule.id: symptom(rule) for rule in pack.rules}
         self._evidence: Evidence = evidence or {}
         self._checks: dict[str, bool] = {}
@@ -82,4 +93,5 @@ class Triage:
             first = min(alerts, key=lambda alert: alert.since_step)
             self._incident_id = identity(run.id, first.segment, first.since_step)
         self._named = named
-        return build(self._incident_id, alerts, self._explained, ranked, self._catalogue, step, row.time)
+        changed = self._compared.changes(facts) if self._compared is not None else ()
+        return build(self._incident_id, alerts, self._explained, ranked, self._catalogue, step, row.time, changed)

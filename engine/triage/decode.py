@@ -20,8 +20,12 @@ CHECKS: tuple[str, ...] = (
     "kl_ref_positive_after_step",
     "no_advantage_no_gradient",
     "advantages_match_groups",
+    "old_logp_independent_of_rows",
+    "logp_invariant_to_padding",
+    "sampler_follows_update",
+    "rewards_belong_to_rows",
 )
-"""The invariants' ids in the order of their numbers, 1 to 11; a row carries each as `check_<id>` (1 passed, 0 failed)."""
+"""The invariants' ids in the order of their numbers, 1 to 15; a row carries each as `check_<id>` (1 passed, 0 failed)."""
 
 _METRICS = tuple((check, f"check_{check}") for check in CHECKS)
 _LARGEST_SET = 3
@@ -52,22 +56,26 @@ def read_checks(metrics: Mapping[str, float]) -> dict[str, bool]:
 
 
 def decode(results: Mapping[str, bool], faults: Mapping[str, Fault]) -> Decoding:
-    """Explain the failed checks by the fewest faults; checks without a result are wild cards (DESIGN, section 4)."""
+    """Explain the failed checks by the fewest faults; checks without a result are wild cards (DESIGN, section 4).
+
+    A fault fits when all of its `failing_checks` failed; its `may_fail` explain a failure where there is one.
+    """
     failed = frozenset(check for check, passed in results.items() if not passed)
     passed = frozenset(check for check, passed in results.items() if passed)
     if not failed:
         return Decoding(failed, passed, ())
-    known = failed | passed
-    rows = {fault.id: fault.failing_checks & known for fault in faults.values() if fault.failing_checks & failed}
-    fitting = [fault for fault, row in rows.items() if row <= failed]
+    judged = failed | passed
+    rows = {fault.id: fault.failing_checks & judged for fault in faults.values()}
+    covers = {fault.id: rows[fault.id] | fault.may_fail & failed for fault in faults.values()}
+    fitting = [fault for fault, row in rows.items() if row <= failed and covers[fault]]
     for size in range(1, _LARGEST_SET + 1):
         sets = tuple(
             group
             for group in itertools.combinations(fitting, size)
-            if frozenset().union(*(rows[fault] for fault in group)) == failed
+            if frozenset().union(*(covers[fault] for fault in group)) == failed
         )
         if sets:
             return Decoding(failed, passed, sets)
-    distance = {fault: len(row ^ failed) for fault, row in rows.items()}
+    distance = {fault: len(cover ^ failed) for fault, cover in covers.items() if cover & failed}
     closest = min(distance.values(), default=0)
     return Decoding(failed, passed, tuple((fault,) for fault, far in distance.items() if far == closest), exact=False)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from rltriage.engine.report import Alert, Incident
+from rltriage.engine.report import Alert, ConfigChange, Incident, Note
 from rltriage.engine.triage.rank import Ranked
 from rltriage.rules.model import SEVERITIES, Catalogue, Fault, FirstTest
 
@@ -28,6 +28,7 @@ def build(
     catalogue: Catalogue,
     step: int,
     time: float | None,
+    changed: Sequence[ConfigChange] = (),
 ) -> Incident:
     """One incident of the open `alerts` (not empty); `ranked` may be empty where no rule knows a suspect."""
     leader = ranked[0].fault if ranked else None
@@ -43,10 +44,23 @@ def build(
         first_test=min(candidates, key=lambda test: _TIERS.index(test.tier)).id if candidates else alerts[0].first_test,
         best_test=min(candidates, key=_order_of_cost).id if candidates else alerts[0].first_test,
         action=leader.action if leader else "continue",
-        rules=tuple(alert.rule for alert in alerts),
+        rules=tuple(alert.rule for alert in alerts if _bears_on(alert, explained, leader)),
         unexplained=_unexplained(alerts, explained, leader),
         rivals_told_apart_by=told_apart(ranked, candidates),
         time=time,
+        notes=notes(alerts, explained, [entry.fault.id for entry in shown]),
+        changed=tuple(changed),
+    )
+
+
+def notes(alerts: Iterable[Alert], explained: Mapping[str, str | None], suspects: Sequence[str]) -> tuple[Note, ...]:
+    """What `info` alerts add: a suspect that is not among `suspects`, or a question that would decide."""
+    return tuple(
+        Note(alert.rule, alert.suspects[0].fault if alert.suspects else "", alert.question)
+        for alert in alerts
+        if alert.severity == "info"
+        and explained.get(alert.rule) is None
+        and (alert.question or (alert.suspects and alert.suspects[0].fault not in suspects))
     )
 
 
@@ -68,7 +82,7 @@ def told_apart(ranked: Sequence[Ranked], tests: Sequence[FirstTest]) -> str:
 
 
 def _check_that_differs(one: Fault, other: Fault) -> str:
-    only = sorted(one.failing_checks - other.failing_checks)
+    only = sorted(one.failing_checks - other.failing_checks - other.may_fail)
     return f"the invariant {only[0]}: it fails under {one.id}, not under {other.id}" if only else ""
 
 
@@ -101,6 +115,13 @@ def _order_of_cost(test: FirstTest) -> tuple[int, int]:
     return (0, test.check) if test.check is not None else (1 + _TIERS.index(test.tier), 0)
 
 
+def _bears_on(alert: Alert, explained: Mapping[str, str | None], leader: Fault | None) -> bool:
+    """Whether an alert names the first suspect or follows from another alert; any does where nobody is suspected."""
+    if leader is None or explained.get(alert.rule) is not None:
+        return True
+    return any(suspect.fault == leader.id for suspect in alert.suspects)
+
+
 def _unexplained(alerts: Sequence[Alert], explained: Mapping[str, str | None], leader: Fault | None) -> tuple[str, ...]:
     """Rules at warning or above that neither name the first suspect nor follow from another alert."""
     return tuple(
@@ -108,5 +129,5 @@ def _unexplained(alerts: Sequence[Alert], explained: Mapping[str, str | None], l
         for alert in alerts
         if alert.severity != "info"
         and explained.get(alert.rule) is None
-        and all(leader is None or suspect.fault != leader.id for suspect in alert.suspects)
+        and (leader is None or not _bears_on(alert, explained, leader))
     )

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from rltriage.engine.rows import writable
+from rltriage.exporters.http import Web
 from rltriage.exporters.jsonlines import alert_json, dumps
 from rltriage.exporters.page.board import Board, Summary
 from rltriage.exporters.page.guard import Guard
@@ -29,6 +32,7 @@ from rltriage.rules.model import SEVERITIES
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import Message, Send
 
 HERE = Path(__file__).parent
 QUIET_SECONDS = 15.0
@@ -36,15 +40,19 @@ QUIET_SECONDS = 15.0
 GATHER_SECONDS = 0.5
 """Changes of so long are told at once, so that a fast run does not flood its readers."""
 MAX_STREAMS = 100
+MAX_NAMES = 1000
+"""Changed runs that wait for a reader; of more the reader is told that anything may have changed."""
+SEND_SECONDS = 20.0
+"""A reader that takes no more for so long is let go: it has stopped reading, or is gone without a word."""
 
 
-def make_app(board: Board, users: Mapping[str, str] | None = None, hosts: frozenset[str] | None = None) -> Guard:
+def make_app(board: Board, web: Web | None = None, hosts: frozenset[str] | None = None) -> Guard:
     """The page over a board as an ASGI application.
 
-    `users` are names and passwords for basic authentication; `hosts` the names under which browsers may ask for it (None:
-    any), so that a foreign page cannot read it by pointing its own name at this machine.
+    `web` holds users and token; `hosts` are the names under which browsers may ask for it (None: any), so that a foreign
+    page cannot read it by pointing its own name at this machine.
     """
-    return Guard(_Pages(board).application(), users or {}, hosts)
+    return Guard(_Pages(board).application(), web or Web(), hosts)
 
 
 class _Pages:
@@ -131,8 +139,10 @@ class _Pages:
     async def events(self, request: Request) -> Response:
         if self._streams >= MAX_STREAMS:
             return PlainTextResponse("too many readers\n", 503)
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         stream = self._changes(request.query_params.get("run", ""))
-        return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        return _Stream(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
     async def healthy(self, request: Request) -> Response:
         return PlainTextResponse("healthy\n")
@@ -146,11 +156,12 @@ class _Pages:
     # Parts.
 
     async def _changes(self, run: str) -> AsyncIterator[str]:
-        """Server-sent events: the ids of runs that changed, `run` alone if it is given."""
+        """Server-sent events: the ids of runs that changed (none: too many to name), `run` alone if it is given."""
         loop, changed, woken = asyncio.get_running_loop(), set[str](), asyncio.Event()
 
         def note(name: str) -> None:
-            changed.add(name)
+            if len(changed) <= MAX_NAMES:
+                changed.add(name)
             woken.set()
 
         def listener(name: str) -> None:
@@ -167,7 +178,7 @@ class _Pages:
                     except TimeoutError:
                         yield ": quiet\n\n"
                         continue
-                    names = sorted(changed)
+                    names = sorted(changed) if len(changed) <= MAX_NAMES else []
                     changed.clear()
                     woken.clear()
                     yield f"event: changed\ndata: {json.dumps(names)}\n\n"
@@ -186,10 +197,23 @@ class _Pages:
         ]
 
     def _html(self, template: str, status: int = 200, **given: Any) -> HTMLResponse:
-        return HTMLResponse(self._environment.get_template(template).render(path=run_path, **given), status)
+        return HTMLResponse(writable(self._environment.get_template(template).render(path=run_path, **given)), status)
 
     def _missing(self, why: str) -> HTMLResponse:
         return self._html("missing.html", 404, why=why)
+
+
+class _Stream(StreamingResponse):
+    """A stream that does not wait for a reader who has stopped reading: the connection ends and its place is free."""
+
+    async def stream_response(self, send: Send) -> None:
+        async def hasty(message: Message) -> None:
+            await asyncio.wait_for(send(message), SEND_SECONDS)
+
+        try:
+            await super().stream_response(hasty)
+        except TimeoutError:
+            raise ClientDisconnect from None
 
 
 def run_path(run: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rltriage.exporters.page.guard import COOKIE
+
 _STEP = {"type": ["integer", "null"]}
 _TIME = {"type": ["number", "null"], "description": "Unix seconds"}
 _SEVERITY = {"enum": ["", "info", "warning", "critical"], "description": "The worst that stands, empty if nothing does"}
@@ -87,6 +89,13 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
+SECURITY: dict[str, Any] = {
+    "basic": {"type": "http", "scheme": "basic"},
+    "token": {"type": "http", "scheme": "bearer"},
+    "cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "Set by opening any page with ?token=..."},
+}
+
+
 def document() -> dict[str, Any]:
     """The whole description."""
     return {
@@ -103,7 +112,7 @@ def document() -> dict[str, Any]:
                 missing=True,
             ),
         },
-        "components": {"schemas": SCHEMAS, "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}}},
+        "components": {"schemas": SCHEMAS, "securitySchemes": SECURITY},
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -12,6 +13,10 @@ from rltriage.exporters.page.board import Board
 from rltriage.rules.errors import DeliveryError, RltriageError
 
 STOP_SECONDS = 5.0
+HEAD_SECONDS = 15.0
+"""How long a client may take to send its request: connections that say nothing must not take the places of readers."""
+UNREAD_SECONDS = 30.0
+"""How long a client may leave what was sent to it unread (Linux)."""
 
 
 class PageServer:
@@ -55,11 +60,13 @@ def serve_page(
     host, port = claim(listen, web, insecure)
     bound = _bind(host, port, listen)
     config = uvicorn.Config(
-        make_app(board, web.users, _names(host, web, external_url)),
+        make_app(board, web, _names(host, web, external_url)),
+        http=_hasty(),
         log_config=None,
         access_log=False,
         server_header=False,
         lifespan="off",
+        ws="none",
         limit_concurrency=200,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=1,
@@ -79,6 +86,38 @@ def serve_page(
     return PageServer(server, thread, f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{number}")
 
 
+def _hasty() -> type[asyncio.Protocol]:
+    """uvicorn's protocol, which waits for a request for ever, with a limit on that wait."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Hasty(H11Protocol):
+        _limit: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+            super().connection_made(transport)
+            self._time_it()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._time_it()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._limit is not None:
+                self._limit.cancel()
+            super().connection_lost(exc)
+
+        def _time_it(self) -> None:
+            """Start the limit where half a request is there; end it where a whole one is being answered."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                if self._limit is not None:
+                    self._limit.cancel()
+                self._limit = None
+            elif self._limit is None:
+                self._limit = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    return Hasty
+
+
 def _serve(server: object, bound: socket.socket) -> None:
     with contextlib.closing(bound):
         server.run(sockets=[bound])  # type: ignore[attr-defined]
@@ -89,6 +128,8 @@ def _bind(host: str, port: int, listen: str) -> socket.socket:
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_SECONDS * 1000))
         bound.bind((host, port))
         bound.listen(128)
     except OSError as error:
@@ -100,7 +141,7 @@ def _bind(host: str, port: int, listen: str) -> socket.socket:
 
 def _names(host: str, web: Web, external_url: str) -> frozenset[str] | None:
     """The host names that a page on this machine alone answers under; None (any) where others reach it or users log in."""
-    if web.users or not is_local(host):
+    if web.asks or not is_local(host):
         return None
     own = f"[{host}]" if ":" in host else host.lower()
     return frozenset({"localhost", "127.0.0.1", "[::1]", own, (urlsplit(external_url).hostname or own).lower()})

@@ -7,14 +7,17 @@ from dataclasses import fields, replace
 
 from rltriage.engine.coverage import Coverage, coverage
 from rltriage.engine.reference import Fitted, Reference
-from rltriage.engine.report import OPEN, Alert, Incident
+from rltriage.engine.report import OPEN, Alert, Incident, Note
 from rltriage.engine.triage import CHECKS
+from rltriage.engine.triage.incident import notes
 from rltriage.engine.triage.symptoms import symptom
 from rltriage.exporters.report.collect import Collector
 from rltriage.exporters.report.model import Chart, Check, Line, Mark, Missing, Outlook, RunReport
 from rltriage.rules.model import SEVERITIES, Catalogue, MetricInfo, Rule, RulePack
 
 MAX_CHARTS = 16
+ALWAYS_SHOWN = 11
+"""Invariants that need nothing of a probe but what every probe has; the others are listed where they gave a result."""
 _STANDING = OPEN | {"ended"}
 """States of an alert that nothing has resolved: it stands, or stood when the run ended."""
 
@@ -57,8 +60,15 @@ def build(
             seen=frozenset(run.curves),
             why_no_band=fitted.why_not,
             unmapped=tuple(name for name in unmapped if name not in known and not name.startswith("check_")),
-            questions=tuple(dict.fromkeys(alert.question for alert in now.standing if alert.question)),
+            notes=_notes(now),
+            changed=fitted.changes(run.facts),
         )
+
+
+def _notes(now: Outlook) -> tuple[Note, ...]:
+    """What notes that stand add to the incident, or say where there is none."""
+    suspects = [suspect.fault for suspect in now.incident.suspects] if now.incident is not None else []
+    return notes(now.standing, {alert.rule: alert.explained_by for alert in now.standing}, suspects)
 
 
 def outlook(collector: Collector) -> Outlook:
@@ -93,7 +103,8 @@ def _standing(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
 def _of_incident(incident: Incident, alerts: Iterable[Alert]) -> tuple[Alert, ...]:
     """The alerts that an incident was made of, each rule's newest."""
     newest = {alert.rule: alert for alert in alerts}
-    return tuple(sorted((newest[rule] for rule in incident.rules if rule in newest), key=_order))
+    rules = dict.fromkeys((*incident.rules, *incident.unexplained, *(note.rule for note in incident.notes)))
+    return tuple(sorted((newest[rule] for rule in rules if rule in newest), key=_order))
 
 
 def _order(alert: Alert) -> tuple[object, ...]:
@@ -153,7 +164,8 @@ def _symptoms(
         caption = " ".join(dict.fromkeys(f"{alert.summary.rstrip('.')}." for alert in alerts[:3]))
         units = {catalogue.metrics[name].unit if name in catalogue.metrics else name for name in names}
         title = " and ".join(names) if len(names) > 1 or info is None else f"{names[0]}: {_lower(info.help)}"
-        charts.append(Chart(title, caption, tuple(lines[name] for name in names), tuple(marks), len(units) == 1))
+        together = len(units) == 1 or any(shared and {*names} <= {*pair} for _, _, pair, shared in PAIRS)
+        charts.append(Chart(title, caption, tuple(lines[name] for name in names), tuple(marks), together))
     return tuple(charts)
 
 
@@ -223,6 +235,8 @@ def _checks(results: Mapping[str, float], catalogue: Catalogue) -> tuple[Check, 
     found = []
     for number, check in enumerate(CHECKS, start=1):
         result = results.get(f"check_{check}")
+        if result is None and number > ALWAYS_SHOWN:
+            continue
         passed = None if result is None or result != result else result >= 0.5
         found.append(Check(number, check, titles.get(number, check), passed, results.get(f"check_{check}_value")))
     return tuple(found)

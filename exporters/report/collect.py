@@ -39,6 +39,8 @@ class Collector:
         self.version = 0
         self.coverage: tuple[object, Coverage] | None = None
         self._inferred: dict[str, Fact] = {}
+        self._names: tuple[str, ...] = ()
+        self._checked: tuple[str, ...] = ()
         self._lock = threading.Lock()
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
@@ -79,11 +81,13 @@ class Collector:
         self.last_step = row.step
         self.last_time = row.time if row.time is not None else self.last_time
         self.state = "running"
-        if len(self._inferred) < len(INFERABLE - self.run.facts.keys()):
+        if INFERABLE - self.run.facts.keys() - self._inferred.keys():
             self._inferred |= inferred(row.metrics, self.facts)
-        for name, value in row.metrics.items():
-            if name.startswith("check_"):
-                self.checks[name] = value
+        if len(row.metrics) != len(self._names) or tuple(row.metrics) != self._names:
+            self._names = tuple(row.metrics)
+            self._checked = tuple(name for name in self._names if name.startswith("check_"))
+        for name in self._checked:
+            self.checks[name] = row.metrics[name]
 
     def _note(self, alert: Alert) -> None:
         self.transitions.append(alert)

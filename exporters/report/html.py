@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rltriage.engine.rows import writable
 from rltriage.exporters.report import words
 from rltriage.exporters.report.model import RunReport
 from rltriage.exporters.report.svg import chart_svg, spark_svg
@@ -49,7 +50,7 @@ def report_html(reports: Sequence[RunReport], version: str = "") -> str:
     from markupsafe import Markup
 
     style = Markup(STYLE.read_text(encoding="utf-8"))
-    return environment().get_template("report.html").render(reports=reports, style=style, version=version)
+    return writable(environment().get_template("report.html").render(reports=reports, style=style, version=version))
 
 
 def utc(seconds: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rltriage.engine.report import Alert, Incident
+from rltriage.engine.report import Alert, ConfigChange, Incident, Note
 from rltriage.engine.rows import Fact
 from rltriage.exporters.report.curves import Bucket
 from rltriage.exporters.state import RunState
@@ -119,7 +119,8 @@ class RunReport(Outlook):
     seen: frozenset[str]
     why_no_band: str
     unmapped: tuple[str, ...]
-    questions: tuple[str, ...]
+    notes: tuple[Note, ...]
+    changed: tuple[ConfigChange, ...]
 
 
 def first_test(report: RunReport) -> FirstTest | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rltriage.exporters.jsonlines import FORMAT, alert_json, dumps, incident_json
+from rltriage.exporters.jsonlines import FORMAT, alert_json, change_json, dumps, incident_json, note_json
 from rltriage.exporters.report import words
 from rltriage.exporters.report.model import Chart, Line, RunReport
 
@@ -16,6 +16,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&!])")
 def report_json(report: RunReport) -> dict[str, Any]:
     """One run's report as plain data; alerts and incident as `--json` has them, curves as [step, low, high, mean]."""
     title, how, command = words.test_lines(report)
+    ran = words.already_run(command, report.checks)
     return {
         "type": "report",
         "format": FORMAT,
@@ -24,7 +25,7 @@ def report_json(report: RunReport) -> dict[str, Any]:
         "severity": report.severity,
         "headline": words.headline(report),
         "advice": words.advice(report),
-        "first_test": {"title": title, "how": how, "command": command} if title else None,
+        "first_test": {"title": title, "how": how, "command": command, "already_run": ran} if title else None,
         "rows": report.rows,
         "first_step": report.first_step,
         "last_step": report.last_step,
@@ -44,6 +45,8 @@ def report_json(report: RunReport) -> dict[str, Any]:
             for name, fact in report.facts.items()
         },
         "missing": [{"metric": one.metric, "flags": one.flags, "faults": list(one.faults)} for one in report.missing],
+        "notes": [note_json(note) for note in report.notes],
+        "config_changed": [change_json(change) for change in report.changed],
         "hidden_faults": list(report.hidden),
         "no_band_because": report.why_no_band,
         "unmapped": list(report.unmapped),
@@ -89,10 +92,14 @@ def _markdown(report: RunReport) -> Iterable[str]:
     yield f"Run {_md(report.id)}: {report.state}, {report.rows} rows, {worst}. {words.advice(report)}".rstrip()
     if words.rivals(report):
         yield f"\n{_md(words.rivals(report).strip())}"
+    for line in (*(f"The configuration {line}." for line in words.changes(report)), *words.notes(report)):
+        yield f"\n{_md(line)}"
     if title:
-        yield f"\n**Run this first: {_md(title)}**\n"
+        yield f"\n**{words.urge(report)}: {_md(title)}**\n"
         if command:
             yield f"    {command}\n"
+        if ran := words.already_run(command, report.checks):
+            yield f"{_md(ran)}\n"
         yield _md(how)
     if report.standing:
         yield "\n## Alerts that stand\n"

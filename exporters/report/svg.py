@@ -15,7 +15,7 @@ from rltriage.exporters.report.model import Chart, Line, Mark
 from rltriage.exporters.report.words import number
 
 WIDTH = 640
-LEFT, RIGHT, TOP, BOTTOM = 58, 92, 20, 24
+LEFT, RIGHT, TOP, BOTTOM = 58, 104, 20, 24
 PANEL = 136
 DOTS = 48
 """Up to so many observations each is drawn as a dot, too."""

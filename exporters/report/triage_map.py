@@ -15,6 +15,7 @@ from rltriage.engine.plan import lacking
 from rltriage.engine.report import Alert
 from rltriage.exporters.report.model import RunReport
 from rltriage.exporters.report.svg import tag, text
+from rltriage.exporters.report.words import already_run
 from rltriage.exporters.text import percent
 
 WIDTH = 960
@@ -22,7 +23,7 @@ COLUMNS = ((0, 300), (360, 250), (670, 290))
 MAX_ALERTS, MAX_QUIET, MAX_FAULTS = 7, 4, 5
 WORTH_DRAWING = 0.01
 LINE, PAD, GAP, HEAD = 16, 8, 12, 28
-LETTER = 6.9
+LETTER = 6.4
 """A generous width of a letter at 12 pixels: fonts differ, boxes do not."""
 
 
@@ -106,6 +107,7 @@ def _tests(report: RunReport, alerts: Sequence[Alert], faults: dict[str, Box]) -
         lit = name == chosen or any(_points_at(alert, report.fault) for alert in askers)
         words = _wrap(entry.title if entry is not None else name, 1)
         words += ["run this first"] if name == chosen else []
+        words += [done] if entry is not None and (done := already_run(entry.command, report.checks)) else []
         box = boxes[name] = Box(name, words, "lit" if lit and report.fault else "dim", 1)
         decided = set(entry.decides.values()) if entry is not None else set()
         decided |= {suspect.fault for alert in askers for suspect in alert.suspects}
@@ -137,7 +139,7 @@ def _quiet(report: RunReport, tests: dict[str, Box]) -> Iterable[Box]:
     for rule in close[:MAX_QUIET] if report.fault else ():
         missing = lacking(rule.when, report.seen)
         why = f"blind: {sorted(missing)[0]} is not logged" if missing else "quiet"
-        box = Box(rule.id, [why], "quiet", 0)
+        box = Box(rule.id, _wrap(why, 0), "quiet", 0)
         box.to = [tests[rule.first_test]] if rule.first_test in tests else []
         yield box
 
@@ -151,9 +153,9 @@ def _strongest(report: RunReport) -> Alert | None:
 
 
 def _wrap(words: str, column: int) -> list[str]:
-    """Two lines at most, as wide as the column's boxes."""
+    """Three lines at most, as wide as the column's boxes."""
     width = int((COLUMNS[column][1] - 20) / LETTER)
-    return textwrap.wrap(words, width, max_lines=2, placeholder=" ...", break_on_hyphens=False)
+    return textwrap.wrap(words, width, max_lines=3, placeholder=" ...", break_on_hyphens=False)
 
 
 def _stack(column: Sequence[Box]) -> float:

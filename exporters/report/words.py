@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
+from rltriage.engine.report import Alert
 from rltriage.exporters.jsonlines import test_command
-from rltriage.exporters.report.model import Outlook, RunReport, first_test
-from rltriage.exporters.text import percent
+from rltriage.exporters.report.model import Check, Outlook, RunReport, first_test
+from rltriage.exporters.text import changes_text, note_text, percent
 
 ACTIONS = {
     "continue": "The run may continue meanwhile.",
@@ -33,10 +37,34 @@ def headline(report: Outlook) -> str:
     if was:
         what = "one alert" if len(was) == 1 else f"{len(was)} alerts"
         return f"Nothing is wrong now: {what} in {rows} resolved."
+    asking = next((alert for alert in report.standing if alert.question and alert.suspects), None)
+    if asking is not None:
+        return f"No fault is suspected yet in {rows}: whether it is {asking.suspects[0].fault} is a question to you."
     if report.standing:
-        notes = len(report.standing)
-        return f"No fault is suspected in {rows}; {'one note is' if notes == 1 else f'{notes} notes are'} worth a look."
+        return f"{_note(report.standing[0])}; {_notes(len(report.standing))} in {rows}."
     return f"Nothing is wrong that these metrics can show, in {rows}."
+
+
+def short(report: Outlook) -> str:
+    """The title of a page about the run: what is suspected, in two or three words."""
+    if report.fault:
+        return report.fault
+    note = next((alert for alert in report.standing if alert.suspects), None)
+    return f"perhaps {note.suspects[0].fault}" if note is not None else "no fault suspected"
+
+
+def _note(alert: Alert) -> str:
+    """What an alert that is only a note points at, and why; never the words of a suspicion that stands."""
+    summary = alert.summary.rstrip(".")
+    if not alert.suspects:
+        return f"{alert.rule}: {summary}"
+    top = alert.suspects[0]
+    number = f" (fault {top.number})" if top.number is not None else ""
+    return f"Perhaps {top.fault}{number}: {summary}"
+
+
+def _notes(count: int) -> str:
+    return "a note and no alarm" if count == 1 else f"{count} notes and no alarm"
 
 
 def _resolved_at(report: Outlook) -> int:
@@ -59,12 +87,45 @@ def rivals(report: RunReport) -> str:
     return ("Or it is " + ", ".join(names) + "." if names else "") + (f" Decided by: {told}." if told else "")
 
 
+def changes(report: RunReport) -> list[str]:
+    """How the configuration differs from what the run is compared with: `differs from ...: kl_coef 0.04 -> 0`."""
+    return changes_text(report.changed)
+
+
+def notes(report: RunReport) -> list[str]:
+    """What alerts at `info` ask, and whom else they point to."""
+    also = "Also " if report.incident is not None else ""
+    told = [f"{also}{'asked' if note.question else 'noted'}: {note_text(note)}" for note in report.notes]
+    return [line[0].upper() + line[1:] + "." * (not line.endswith(".")) for line in told]
+
+
 def test_lines(report: RunReport) -> tuple[str, str, str]:
     """Title of the first test, how to do it, and the command (empty where there is none to run)."""
     test = first_test(report)
     if test is None:
         return "", "", ""
     return test.title, test.how, test_command(test.command, report.id) if test.command else ""
+
+
+def urge(report: Outlook) -> str:
+    """The words before the first test: as urgent as what stands."""
+    serious = any(alert.severity != "info" for alert in report.standing)
+    return "Run this first" if serious else "To be sure, run"
+
+
+def already_run(command: str, checks: Sequence[Check]) -> str:
+    """What this run has already logged of the invariants that a test's command runs; empty where it logged none of them."""
+    if not command.startswith("rltriage check"):
+        return ""
+    only = {int(number) for number in re.findall(r"--only (\d+)", command)}
+    logged = [check for check in checks if check.passed is not None and (not only or check.number in only)]
+    failed = [str(check.number) for check in logged if not check.passed]
+    if not logged:
+        return ""
+    if len(logged) == 1:
+        return f"already run: {'FAIL' if failed else 'PASS'}"
+    what = f"FAIL in check{'s' if len(failed) > 1 else ''} {', '.join(failed)}" if failed else "PASS"
+    return f"already run: {what} ({len(logged)} checks)"
 
 
 def number(value: float) -> str:

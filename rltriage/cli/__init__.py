@@ -6,6 +6,7 @@ Results go to stdout, messages to stderr. Exit codes: 0 nothing critical, 1 a cr
 
 from __future__ import annotations
 
+import io
 import sys
 from importlib import import_module
 
@@ -67,6 +68,10 @@ def root() -> None:
 
 def main() -> None:
     """Run the command line; every error of ours is one message on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal or pipe that is not UTF-8, and names that no encoding can write, must not end a command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         # Outside standalone mode click returns the code of `Exit` instead of raising it.
         status = int(root.main(prog_name="rltriage", standalone_mode=False) or 0)

@@ -13,7 +13,7 @@ from rltriage.cli.options import rules_option
 
 if TYPE_CHECKING:
     from rltriage.detection import Table
-    from rltriage.recorded import RecordedRun
+    from rltriage.recorded import Group, RecordedRun
     from rltriage.rules.model import RulePack
 
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="With --live: seeds of each fault.")
 @click.option("--healthy", type=click.IntRange(0), default=100, show_default=True, help="With --live: healthy seeds.")
 @click.option("--first-seed", type=click.IntRange(0), default=0, show_default=True, help="With --live: the first seed.")
+@click.option(
+    "--fault", "faults", multiple=True, metavar="ID", help="Only this fault (may be given again), and healthy runs."
+)
 @click.option("--processes", type=click.IntRange(1), help="With --live: runs at a time. Default: the cores.")
 @rules_option
 @click.option("--json", "json_file", metavar="FILE", help="Write both tables and every run's verdict there.")
@@ -35,6 +38,7 @@ def command(
     seeds: int,
     healthy: int,
     first_seed: int,
+    faults: tuple[str, ...],
     processes: int | None,
     packs: tuple[str, ...],
     json_file: str | None,
@@ -53,7 +57,12 @@ def command(
     from rltriage.rules.loader import load_rules
 
     pack = load_rules(*(packs or ("triage",)))
-    runs = _train(seeds, healthy, first_seed, processes) if live else read_runs(Path(folder))
+    _known(faults)
+    wanted = (None, *faults)
+    if live:
+        runs = _train(_groups(seeds, healthy, first_seed, wanted), processes)
+    else:
+        runs = [run for run in read_runs(Path(folder)) if not faults or run.group.fault in wanted]
     on, off = _measure(runs, pack)
     _print(on)
     _print(off)
@@ -67,20 +76,40 @@ def command(
     raise click.exceptions.Exit(int(bool(missed)))
 
 
-def _train(seeds: int, healthy: int, first_seed: int, processes: int | None) -> list[RecordedRun]:
-    """The runs of the plan but the reference's, made now."""
+def _known(faults: Sequence[str]) -> None:
+    """Raises a usage error for a fault that the bench does not have."""
+    from difflib import get_close_matches
+
+    from rltriage.detection import NUMBERS
+
+    for fault in faults:
+        if fault not in NUMBERS:
+            close = get_close_matches(fault, NUMBERS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(NUMBERS)}"
+            raise click.UsageError(f"no run of the bench has the fault {fault!r}; {hint}")
+
+
+def _groups(seeds: int, healthy: int, first_seed: int, wanted: Sequence[str | None]) -> list[Group]:
+    """What is trained: the plan without the reference's runs; of the faults only those that are named, if any are."""
     from dataclasses import replace
+
+    from rltriage.recorded import REFERENCE, plan
+
+    return [
+        replace(group, seeds=range(first_seed, first_seed + len(group.seeds)))
+        for group in plan(seeds, healthy)
+        if group.name != REFERENCE and len(group.seeds) and (len(wanted) == 1 or group.fault in wanted)
+    ]
+
+
+def _train(groups: Sequence[Group], processes: int | None) -> list[RecordedRun]:
+    """The runs, made now."""
     from importlib.util import find_spec
 
-    from rltriage.recorded import REFERENCE, make_runs, plan
+    from rltriage.recorded import make_runs
 
     if find_spec("torch") is None:
         raise click.UsageError("--live trains, which needs torch: pip install 'rltriage[trainer]'")
-    groups = [
-        replace(group, seeds=range(first_seed, first_seed + len(group.seeds)))
-        for group in plan(seeds, healthy)
-        if group.name != REFERENCE and len(group.seeds)
-    ]
     with _progress("training", sum(len(group.seeds) for group in groups)) as step:
         return make_runs(groups, processes, made=lambda run: step(run.name))
 

@@ -69,10 +69,12 @@ def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: 
     except ImportError as error:
         click.echo(f"the trainer extra is not installed ({error}): pip install 'rltriage[trainer]'", err=True)
         raise click.exceptions.Exit(UNBUILDABLE) from error
-    from rltriage.trainer.faults import FAULTS
+    from rltriage.trainer.faults import find_fault
 
-    if fault and fault not in FAULTS:
-        _usage(f"no fault '{fault}' to inject; one of: {', '.join(FAULTS)}")
+    try:
+        find_fault(fault)
+    except RltriageError as error:
+        _usage(f"{error}; `rltriage train --fault list` lists them with what they do")
     module, _, function = (probe or "").partition(":")
     if probe and not (module and function):
         _usage(f"--probe takes MODULE:FUNCTION, as in my_package.probe:make; not '{probe}'")

@@ -1,32 +1,97 @@
-"""`rltriage export`: a finished run for Prometheus blocks."""
+"""`rltriage export`: finished runs for Prometheus' blocks, and dashboards for Grafana."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import click
 
 from rltriage.cli.options import config_option, parse_config
+from rltriage.cli.rules import PACK_HELP
 
 
 @click.command("export")
-@click.argument("sources", nargs=-1, required=True, metavar="RUN...")
-@click.option("--openmetrics", is_flag=True, help="Write OpenMetrics with timestamps (the default and only format so far).")
+@click.argument("sources", nargs=-1, metavar="RUN...")
+@click.option("--openmetrics", is_flag=True, help="Write OpenMetrics with timestamps to stdout (the default).")
+@click.option("--metrics-only", is_flag=True, help="Without the alerts that the rules see in the run.")
+@click.option("--rules", "packs", multiple=True, metavar="PACK", help=f"{PACK_HELP} Default: triage.")
 @click.option(
     "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
 )
 @config_option
-def command(sources: tuple[str, ...], openmetrics: bool, profile: str, config: tuple[str, ...]) -> None:
-    """Write finished runs to stdout for `promtool tsdb create-blocks-from openmetrics`. Rows need wall times."""
-    from rltriage.cli.replay import find_run
-    from rltriage.engine.feed import Feed, run_ids
-    from rltriage.engine.rows import Row, Run
-    from rltriage.engine.sources import open_source
-    from rltriage.exporters.backfill import backfill
-    from rltriage.rules.catalogue import load_catalogue
+@click.option(
+    "--grafana", type=click.Path(path_type=Path), help="Write Grafana's dashboards and provisioning into a folder."
+)
+@click.option("--page", metavar="URL", default="", help="With --grafana: the address of the on-call page, for links.")
+@click.option("--recorded", is_flag=True, help="With --grafana: read the recording rules, for very many runs.")
+@click.option("--docs", metavar="URL", default="", help="With --grafana: where the pages of docs/ lie, for links.")
+def command(
+    sources: tuple[str, ...],
+    openmetrics: bool,
+    metrics_only: bool,
+    packs: tuple[str, ...],
+    profile: str,
+    config: tuple[str, ...],
+    grafana: Path | None,
+    page: str,
+    docs: str,
+    recorded: bool,
+) -> None:
+    """Write finished runs for Prometheus' blocks (`promtool tsdb create-blocks-from openmetrics`), or Grafana's dashboards.
 
+    Rows need wall times. Each sample is what a scrape right after its row would have read: metrics, alerts, healthy ranges.
+    """
+    if not sources and grafana is None:
+        raise click.UsageError("nothing to export: name a RUN, or --grafana DIR")
+    if grafana is not None:
+        _dashboards(grafana, page, docs, recorded)
+    if sources:
+        runs = _recorded(sources, packs or ("triage",), profile, parse_config(config), metrics_only)
+        for line in runs:
+            click.echo(line, nl=False)
+
+
+def _recorded(
+    sources: tuple[str, ...], packs: tuple[str, ...], profile: str, config: Mapping[str, Any], metrics_only: bool
+) -> Iterable[str]:
+    from rltriage.cli.replay import find_run
+    from rltriage.engine.feed import run_ids
+    from rltriage.engine.sources import open_source
+    from rltriage.exporters.backfill import Recording
+    from rltriage.exporters.gauges import Gauges
+    from rltriage.replaying import replay
+    from rltriage.rules.loader import load_rules
+
+    pack = load_rules(*packs)
+    if metrics_only:
+        pack = replace(pack, rules=())
+    recording = Recording()
+    gauges = Gauges(pack.catalogue.metrics)
     paths = [find_run(source) for source in sources]
-    runs: dict[str, tuple[Run, list[Row]]] = {}
     for path, run_id in zip(paths, run_ids(paths), strict=True):
-        for intake, row in Feed(open_source(path), run_id, profile, parse_config(config)).rows():
-            runs.setdefault(intake.run.id, (intake.run, []))[1].append(row)
-    for line in backfill(runs.values(), load_catalogue().metrics):
-        click.echo(line, nl=False)
+        runs = replay(
+            open_source(path),
+            pack,
+            run_id=run_id,
+            profile=profile,
+            config=config,
+            sinks=(gauges,),
+            after_row=lambda watched, row: recording.take(watched.run, row, gauges.samples_of(watched.run.id)),
+        )
+        for _ in runs:
+            pass
+    return recording.lines()
+
+
+def _dashboards(folder: Path, page: str, docs: str, recorded: bool) -> None:
+    from rltriage.engine.rundir import write_atomically
+    from rltriage.exporters.grafana import files
+
+    for name, text in files(page, docs, recorded).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+        click.echo(str(path), err=True)

@@ -51,13 +51,15 @@ def _labels(context: click.Context, option: click.Parameter, items: tuple[str, .
 
 
 def reference_option(function: F) -> F:
-    """`--reference FILE`, several times: healthy references, the first that fits the run's config is used."""
+    """`--reference FILE`, several times: healthy references, of which the first that fits the run's config is used, and
+    directories of earlier runs, to say what has changed in the configuration since."""
     return click.option(
         "--reference",
         "reference_files",
         multiple=True,
         metavar="FILE",
-        help="A healthy reference (`rltriage reference build`). Default: the shipped one where it fits.",
+        help="A healthy reference (`rltriage reference build`), or an earlier run's directory to say what changed. "
+        "Default: the shipped reference where it fits.",
     )(function)
 
 

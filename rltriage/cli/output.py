@@ -78,12 +78,12 @@ class TextBlocks:
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """What changed, as `Changes` has it, then the incident."""
-        from rltriage.exporters.text import alert_line, alert_rich, incident_rich
+        from rltriage.exporters.text import alert_line_rich, alert_rich, incident_rich
         from rltriage.terminal import Changes
 
         changes = Changes(report)
         for alert in changes.lines:
-            self._print(alert_line(alert))
+            self._print(alert_line_rich(alert))
         for alert in changes.blocks:
             self._print(alert_rich(alert, self._catalogue))
         if report.incident is not None:

@@ -25,7 +25,14 @@ def list_profiles(as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({"format": 1, "type": "profile", **entry}))
         else:
-            click.echo(f"{entry['profile']:<20} {entry['metrics']:>3} metrics {entry['facts']:>3} facts  {entry['title']}")
+            at = entry["verified"]
+            seen = " ".join(
+                filter(None, (at.get("package") or at.get("repository"), at.get("version") or at.get("commit")))
+            )
+            click.echo(
+                f"{entry['profile']:<20} {entry['metrics']:>3} metrics {entry['facts']:>3} facts  {entry['title']}"
+                + (f" (verified: {seen})" if seen else "")
+            )
 
 
 @command.command("show")
@@ -34,13 +41,16 @@ def list_profiles(as_json: bool) -> None:
 def show(name: str, as_json: bool) -> None:
     """Everything that a profile says: names, transforms, config keys, what the framework cannot log."""
     from rltriage.engine.intake import find_profile
-    from rltriage.rules.frameworks import details
+    from rltriage.rules.frameworks import details, verification
 
-    found = details(find_profile(name))
+    profile = find_profile(name)
+    found = details(profile)
     if as_json:
         click.echo(json.dumps({"format": 1, "type": "profile", **found}))
         return
     click.echo(f"{found['profile']}: {found['title']} (read from {found['read_from']})")
+    if checked := verification(profile):
+        click.echo(f"verified against {checked}")
     for title, key in (("metrics", "metrics"), ("config facts", "config")):
         click.echo(f"\n{title}")
         for canonical, natives in found[key].items():
@@ -79,6 +89,8 @@ def check(source: str, profile: str, config: tuple[str, ...], as_json: bool) -> 
 
 def _show_run(run: dict[str, Any]) -> None:
     click.echo(f"\n{run['run']}: {run['rows']} rows, read as {run['profile']}")
+    if run["lacks"]:
+        click.echo(f"  {run['lacks']}")
     for canonical, native in run["mapped"].items():
         click.echo(f"  {canonical:<22} {native}")
     for name, fact in run["facts"].items():

@@ -19,11 +19,15 @@ def command() -> None:
 @command.command("list")
 @click.argument("run", metavar="RUN")
 def list_steps(run: str) -> None:
-    """One line a recorded step: why it was kept, and its size."""
-    from rltriage.trainer.recorder import list_recordings
+    """One line a recorded step: why it was kept, and its size. Exit 1 if one is damaged."""
+    from rltriage.trainer.recorder import all_recordings
 
-    for recording in list_recordings(_folder(run)):
-        click.echo(f"step {recording.step:>5}  {recording.bytes / 1e6:5.1f} MB  {recording.reason}")
+    recordings, damaged = all_recordings(_folder(run))
+    for recording in recordings:
+        click.echo(f"step {recording.step:>5}  {recording.bytes / 1e6:5.1f} MB  {_plain(recording.reason)}")
+    for error in damaged:
+        click.echo(f"damaged: {_plain(str(error))}", err=True)
+    raise click.exceptions.Exit(1 if damaged else 0)
 
 
 @command.command("show")
@@ -34,11 +38,11 @@ def show(run: str, step: int) -> None:
     from rltriage.trainer.recorder import find_recording
 
     recording = find_recording(_folder(run), step)
-    click.echo(f"step {recording.step}: {recording.reason}")
+    click.echo(f"step {recording.step}: {_plain(recording.reason)}")
     for name, value in recording.meta["environment"].items():
-        click.echo(f"  {name:<22} {value}")
+        click.echo(_plain(f"  {name:<22} {value}"))
     for name, number in recording.statistics.items():
-        click.echo(f"  {name:<22} {number:.6g}")
+        click.echo(_plain(f"  {name:<22} {number:.6g}"))
 
 
 @command.command("replay")
@@ -51,7 +55,7 @@ def replay(run: str, step: int, top: int) -> None:
 
     replayed = replay_step(_folder(run), step, top)
     for text in _lines(replayed):
-        click.echo(text)
+        click.echo(_plain(text))
     raise click.exceptions.Exit(0 if replayed.exact else 1)
 
 
@@ -63,6 +67,11 @@ def _lines(replayed: Replay) -> list[str]:
         lines.append(f"episode {episode.row}: {episode.share:.0%} of the gradient, reward {episode.reward:g}")
         lines.append(f"  {episode.text}")
     return lines
+
+
+def _plain(text: str) -> str:
+    """Text of a recording, which may be anybody's, without what moves a terminal's cursor."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _folder(run: str) -> Path:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
     from rltriage.engine.reference import Reference
     from rltriage.engine.rows import Row
-    from rltriage.replaying import Replayed
     from rltriage.rules.model import Catalogue
     from rltriage.watching import WatchedRun
 
@@ -60,6 +59,7 @@ def command(
     Exit 0 nothing critical, 1 a critical alert fired at any time, 2 bad usage, input or pack. With --diff: 0 no
     difference, 1 some.
     """
+    from rltriage.arguments import unknown_facts
     from rltriage.engine.feed import run_ids
     from rltriage.engine.reference import read_reference
     from rltriage.engine.sources import open_source
@@ -92,20 +92,9 @@ def command(
             references=references,
         ):
             printer.summary(replayed)
-            _say_unknown(replayed)
+            for sentence in unknown_facts(replayed.intake.unknown_config, pack):
+                click.echo(f"{replayed.intake.run.id}: {sentence}", err=True)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
-
-
-def _say_unknown(replayed: Replayed) -> None:
-    """A config fact that nobody knows is kept, for rules of the user's own, but it may be a slip."""
-    from difflib import get_close_matches
-
-    from rltriage.rules.profiles import FACTS
-
-    for key in replayed.intake.unknown_config:
-        close = get_close_matches(key, FACTS, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
-        click.echo(f"{replayed.intake.run.id}: no rule or profile knows the config fact '{key}'{hint}", err=True)
 
 
 def _difference(

@@ -83,7 +83,8 @@ def explain(rule_id: str, packs: tuple[str, ...]) -> None:
     pack = load_rules(*(packs or ("triage",)))
     rule = next((rule for rule in pack.rules if rule.id == rule_id), None)
     if rule is None:
-        raise click.UsageError(f"no rule '{rule_id}'.{_did_you_mean(rule_id, [rule.id for rule in pack.rules])}")
+        own = "" if packs else " A rule of your own needs `--rules FILE`."
+        raise click.UsageError(f"no rule '{rule_id}'.{_did_you_mean(rule_id, [rule.id for rule in pack.rules])}{own}")
     click.echo(describe_rule(rule, pack.catalogue, firing_example(rule.id, pack)), nl=False)
 
 
@@ -123,7 +124,14 @@ def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
 
 @command.command("compile")
 @click.argument("packs", nargs=-1, metavar="PACK...")
-@click.option("--to", "target", type=click.Choice(["prometheus"]), default="prometheus", show_default=True)
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["prometheus", "prometheusrule"]),
+    default="prometheus",
+    show_default=True,
+    help="A rule file, or the same as an object for prometheus-operator.",
+)
 @click.option(
     "--from",
     "basis",
@@ -132,25 +140,63 @@ def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
     show_default=True,
     help="Alert on the engine's exported state, or on the gauges alone where a rule translates exactly.",
 )
+@click.option(
+    "--kind",
+    type=click.Choice(["alerts", "meta", "recording"]),
+    default="alerts",
+    show_default=True,
+    help="The pack's alerts; alerts on rltriage itself (exporter down, run stalled, notifications failing, ...); recording "
+    "rules for dashboards over very many runs.",
+)
+@click.option("--docs", metavar="URL", default="", help="With --kind meta: where the pages of docs/ lie, for links.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The rule file. Default: stdout.")
 @click.option("--tests", type=click.Path(path_type=Path), help="Also write the `promtool test rules` file that proves it.")
-def compile_(packs: tuple[str, ...], target: str, basis: str, output: Path | None, tests: Path | None) -> None:
+def compile_(
+    packs: tuple[str, ...], target: str, basis: str, kind: str, docs: str, output: Path | None, tests: Path | None
+) -> None:
     """Write Prometheus alerting rules. What cannot be translated is listed on stderr with the reason."""
     from rltriage.engine.rundir import write_atomically
+
+    if kind != "alerts":
+        if packs or tests:
+            raise click.UsageError(f"--kind {kind} is about no pack and comes with its tests: leave out PACK and --tests")
+        _write(_as(target, _others(kind, docs), f"rltriage-{kind}"), output)
+        return
     from rltriage.exporters.compile_prometheus import compile_engine, compile_metrics
     from rltriage.rules.loader import load_rules
 
     pack = load_rules(*(packs or ("triage",)))
     compiler = compile_engine if basis == "engine" else compile_metrics
     compiled = compiler(pack, pack.catalogue, output.name if output else "rules.yml")
-    if output:
-        write_atomically(output, compiled.rules)
-    else:
-        click.echo(compiled.rules, nl=False)
+    _write(_as(target, compiled.rules), output)
     if tests:
         write_atomically(tests, compiled.tests)
     for rule, why in compiled.left_out.items():
         click.echo(f"left out {rule}: {why}", err=True)
+
+
+def _others(kind: str, docs: str) -> str:
+    """Rule files that are the same for every pack."""
+    from rltriage.exporters.meta_alerts import meta_alerts
+    from rltriage.exporters.recording import recording_rules
+
+    return meta_alerts(docs) if kind == "meta" else recording_rules()
+
+
+def _as(target: str, rules: str, name: str = "rltriage") -> str:
+    """A rule file as it is, or as an object for prometheus-operator."""
+    from rltriage.exporters.prometheusrule import prometheus_rule
+
+    return prometheus_rule(rules, name) if target == "prometheusrule" else rules
+
+
+def _write(text: str, output: Path | None) -> None:
+    from rltriage.engine.rundir import write_atomically
+
+    if output:
+        write_atomically(output, text)
+    else:
+        click.echo(text, nl=False)
 
 
 def _tested_by(tests: Path) -> tuple[str, ...]:

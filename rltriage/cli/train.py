@@ -164,21 +164,12 @@ class _Session:
         """Train to the end; every row goes through the monitor to all sinks."""
         import torch
 
-        from rltriage.trainer.loop import train
+        from rltriage.trainer.probes.reference import train_checked
         from rltriage.trainer.recorder import FlightRecorder
 
         torch.set_num_threads(1)  # a tiny model gains nothing from a second thread, and exactness holds per thread count
         with self.view:
-            train(
-                self.job.config,
-                fault=self.job.fault,
-                emit=self.watched.emit,
-                steps=self.job.steps,
-                seed=self.job.seed,
-                clock=time.time,
-                checks=self.job.checks,
-                recorder=FlightRecorder(self.path / "recorder"),
-            )
+            train_checked(self.job, self.watched.emit, time.time, FlightRecorder(self.path / "recorder"))
 
     def close(self, state: RunState) -> None:
         """End the run for every sink and give the port back."""
@@ -189,10 +180,10 @@ class _Session:
     def run_check(self, number: int) -> str:
         """The first test of an alert, run on this trainer with its fault: one line with the measured value."""
         from rltriage.cli.checks import line
-        from rltriage.trainer.invariants import run_checks
-        from rltriage.trainer.probe import reference_probe
+        from rltriage.trainer.checks import run_all_checks
+        from rltriage.trainer.probes.reference import full_reference_probe
 
-        return line(run_checks(reference_probe(self.job.fault), only=[number])[0])
+        return line(run_all_checks(full_reference_probe(self.job.fault), only=[number])[0])
 
     def introduce(self, console: Console) -> None:
         """What is about to happen and where to look meanwhile."""

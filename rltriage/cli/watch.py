@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltriage.cli.options import config_option, json_option, label_option, parse_config, rules_option
+from rltriage.cli.options import (
+    config_option,
+    json_option,
+    label_option,
+    parse_config,
+    reference_option,
+    rules_option,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 @rules_option
 @config_option
 @label_option
+@reference_option
 @json_option
 def command(
     sources: tuple[str, ...],
@@ -39,6 +47,7 @@ def command(
     packs: tuple[str, ...],
     config: tuple[str, ...],
     labels: dict[str, str],
+    reference_files: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Follow SOURCE: files, folders or globs of logs, http(s) endpoints with metrics. Stops at Ctrl-C or SIGTERM.
@@ -51,7 +60,7 @@ def command(
         settings = settings_of(config_file, Path(state))
         settings = replace(
             settings,
-            sources=(*settings.sources, *sources_of(sources, profile, parse_config(config), labels)),
+            sources=(*settings.sources, *sources_of(sources, profile, parse_config(config), labels, reference_files)),
             packs=packs or settings.packs,
             listen=listen or (settings.listen if config_file else "127.0.0.1:0"),
         )
@@ -65,15 +74,18 @@ def settings_of(config_file: Path | None, state: Path) -> Config:
     return load_config(config_file) if config_file else Config(state_dir=state)
 
 
-def sources_of(names: tuple[str, ...], profile: str, config: dict[str, Any], labels: dict[str, str]) -> list[SourceConfig]:
+def sources_of(
+    names: tuple[str, ...], profile: str, config: dict[str, Any], labels: dict[str, str], references: tuple[str, ...] = ()
+) -> list[SourceConfig]:
     """What the command line names: addresses with metrics, and paths."""
     from rltriage.cli.replay import find_run
     from rltriage.rules.config import SourceConfig
 
+    meant: dict[str, Any] = {"profile": profile, "config": config, "labels": labels, "references": references}
     return [
-        SourceConfig("metrics", name, profile=profile, config=config, labels=labels)
+        SourceConfig("metrics", name, **meant)
         if name.startswith(("http://", "https://"))
-        else SourceConfig("path", str(Path(find_run(name)).absolute()), profile=profile, config=config, labels=labels)
+        else SourceConfig("path", str(Path(find_run(name)).absolute()), **meant)
         for name in names
     ]
 

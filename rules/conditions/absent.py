@@ -6,7 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Baseline, Check, Kind, Verdict, View, known, text
+from rltriage.rules.conditions.base import (
+    ROWS,
+    Baseline,
+    Check,
+    Guard,
+    Guards,
+    Kind,
+    Past,
+    Rest,
+    Verdict,
+    View,
+    known,
+    text,
+)
 
 SETTLING = 20
 """Rows in all of which a metric must have been present before its absence means something."""
@@ -15,21 +28,21 @@ SETTLING = 20
 class Presence(Baseline):
     """Counts the observations of a metric among the first rows of the segment."""
 
-    __slots__ = ("early", "view")
+    __slots__ = ("early", "past")
 
-    def __init__(self, view: View) -> None:
-        self.view = view
+    def __init__(self, past: Past) -> None:
+        self.past = past
         self.early = 0
 
     def push(self, value: float) -> None:
         """Take one observation."""
-        if self.view.row_index() < SETTLING:
+        if self.past.index < SETTLING:
             self.early += 1
 
     @property
     def done(self) -> bool:
         """The first rows are past."""
-        return self.view.row_index() >= SETTLING
+        return self.past.index >= SETTLING
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +93,15 @@ class Absent(Kind):
         return self._overdue(view, self.overdue) if self.overdue is not None else self._missing(view)
 
     def _missing(self, view: View) -> Check:
-        watched, rows = self._watched(view), self.rows
+        watched, rows = tuple(self._watched(view).values()), self.rows
 
-        def check() -> bool | None:
-            if view.row_index() < SETTLING:
+        def check(past: Past) -> bool | None:
+            if past.index < SETTLING:
                 return None
             verdict = None
-            for presence, age in watched.values():
-                if presence.early >= SETTLING:
-                    if age() >= rows:
+            for presence, age in watched:
+                if presence(past).early >= SETTLING:
+                    if age(past) >= rows:
                         return True
                     verdict = False
             return verdict
@@ -96,24 +109,51 @@ class Absent(Kind):
         return check
 
     def _overdue(self, view: View, factor: float) -> Check:
-        def check() -> bool | None:
-            waited, interval = view.silence()
+        def check(past: Past) -> bool | None:
+            waited, interval = past.silence()
             if waited is None or interval is None:
                 return None
             return waited > factor * interval and waited >= self.seconds
 
         return check
 
-    def _watched(self, view: View) -> dict[str, tuple[Presence, Callable[[], int]]]:
-        return {name: (view.track(name, ("presence",), lambda: Presence(view)), view.age(name)) for name in self.names}
+    def rest(self, view: View) -> Rest:
+        """A row that has just come is not overdue, and the clock asks by itself (`timed`)."""
+        if self.overdue is None:
+            return self._rest_present(view)
 
-    def explain(self, view: View) -> Verdict:
+        def rest(past: Past) -> Guards | None:
+            waited, interval = past.silence()
+            return () if waited == 0.0 and interval is not None else None
+
+        return rest
+
+    def _rest_present(self, view: View) -> Rest:
+        """For as many rows as the metrics would have to be missing."""
+        watched, rows = tuple(self._watched(view).values()), self.rows
+
+        def rest(past: Past) -> Guards | None:
+            if past.index < SETTLING:
+                return None
+            ages = [age(past) for presence, age in watched if presence(past).early >= SETTLING]
+            if not ages:
+                return ()
+            left = rows - 1 - max(ages)
+            return (Guard(ROWS, 0.0, float(left)),) if left > 0 else None
+
+        return rest
+
+    def _watched(self, view: View) -> dict[str, tuple[Callable[[Past], Presence], Callable[[Past], int]]]:
+        return {name: (view.track(name, ("presence",), Presence), view.age(name)) for name in self.names}
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """Which metrics are gone, or how long the run has been silent."""
-        holds = view.check(self)()
+        holds = view.check(self)(past)
         if self.overdue is not None:
-            waited, interval = view.silence()
+            waited, interval = past.silence()
             reason = f"{text(waited)} s since the newest row, median interval {text(interval)} s (needs {self.overdue:g} x)"
             return Verdict(holds, known(waited=waited, interval=interval), reason)
-        ages = {name: float(age()) for name, (presence, age) in self._watched(view).items() if presence.early >= SETTLING}
+        watched = self._watched(view).items()
+        ages = {name: float(age(past)) for name, (presence, age) in watched if presence(past).early >= SETTLING}
         gone = ", ".join(f"{name} for {age:g} rows" for name, age in ages.items() if age >= self.rows)
         return Verdict(holds, ages, f"missing: {gone}" if gone else "nothing is missing that used to be there")

@@ -3,47 +3,61 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Guards, Kind, Past, Rest, Verdict, View, text
+from rltriage.rules.conditions.limits import renewed
 
 PROOF_ROWS = 5
 """Rows in which reward equals pass_rate that prove 0/1 rewards."""
 SAME = 1e-6
 
 
+NAMES = ("all_fail_frac", "zero_adv_frac", "pass_rate", "reward", "n_groups", "n_episodes")
+"""The share itself, what bounds it, and what counts the groups."""
+NEVER = -(1 << 30)
+"""Where the count of rows that prove 0/1 rewards starts once a row has refuted them."""
+
+
+class Read:
+    """Compiled: this row's values."""
+
+    __slots__ = ("group_size", "readers")
+
+    def __init__(self, view: View) -> None:
+        self.readers = {name: (view.last(name), view.fresh(name)) for name in NAMES}
+        self.group_size = view.fact("group_size")
+
+    def __call__(self, past: Past, name: str) -> float | None:
+        """This row's value of a metric."""
+        last, fresh = self.readers[name]
+        return last(past) if fresh(past) else None
+
+
 class Share:
     """The running share over enough groups: as logged, else the exact lower bound zero_adv_frac - pass_rate."""
 
-    __slots__ = ("binary", "group_size", "mean", "needed", "needed_rows", "readers", "row", "rows", "view")
+    __slots__ = ("binary", "mean", "needed", "needed_rows", "row", "rows")
 
-    def __init__(self, view: View, groups: int, rows: int) -> None:
-        self.view = view
+    def __init__(self, groups: int, rows: int) -> None:
         self.needed = groups
         self.needed_rows = rows
-        names = ("all_fail_frac", "zero_adv_frac", "pass_rate", "reward", "n_groups", "n_episodes")
-        self.readers = {name: (view.last(name), view.fresh(name)) for name in names}
-        self.group_size = view.fact("group_size")
         self.rows: deque[tuple[float, float]] = deque()
         self.mean: float | None = None
         self.binary = 0
         self.row = -1
 
-    def read(self, name: str) -> float | None:
-        """This row's value of a metric."""
-        last, fresh = self.readers[name]
-        return last() if fresh() else None
-
-    def update(self) -> None:
+    def update(self, read: Read, past: Past) -> None:
         """Take one row."""
-        share = self._share()
+        share = self._share(read, past)
         if share is None:
             return
-        if self.row == self.view.row_index() and self.rows:
+        if self.row == past.index and self.rows:
             self.rows.pop()
-        self.row = self.view.row_index()
-        self.rows.append((share, self._size()))
+        self.row = past.index
+        self.rows.append((share, self._size(read, past)))
         while len(self.rows) > 1 and sum(size for _, size in self.rows) - self.rows[0][1] >= self.needed:
             self.rows.popleft()
         self.mean = self._mean()
@@ -53,24 +67,28 @@ class Share:
         self.rows.clear()
         self.mean = None
 
-    def _share(self) -> float | None:
-        logged = self.read("all_fail_frac")
+    def rest(self, read: Read, past: Past) -> Guards | None:
+        """Without the share itself, and with rewards known not to be 0 and 1, there is nothing to take."""
+        logged = read.readers["all_fail_frac"][0](past) is not None
+        return None if logged or self.binary >= 0 else (renewed("all_fail_frac"),)
+
+    def _share(self, read: Read, past: Past) -> float | None:
+        logged = read(past, "all_fail_frac")
         if logged is not None:
             return logged
-        zero, passed, reward = self.read("zero_adv_frac"), self.read("pass_rate"), self.read("reward")
-        if reward is not None and passed is not None:
-            same = abs(reward - passed) <= SAME
-            self.binary = (self.binary + 1 if same else -(1 << 30)) if self.view.row_index() != self.row else self.binary
+        zero, passed, reward = read(past, "zero_adv_frac"), read(past, "pass_rate"), read(past, "reward")
+        if reward is not None and passed is not None and past.index != self.row:
+            self.binary += 1 if abs(reward - passed) <= SAME else NEVER
         if zero is None or passed is None or self.binary < PROOF_ROWS:
             return None
         return max(0.0, zero - passed)
 
-    def _size(self) -> float:
+    def _size(self, read: Read, past: Past) -> float:
         """Groups of this row; without a count, as many rows as `rows` make up the average."""
-        groups = self.read("n_groups")
+        groups = read(past, "n_groups")
         if groups is not None and groups > 0:
             return groups
-        episodes, size = self.read("n_episodes"), self.group_size()
+        episodes, size = read(past, "n_episodes"), read.group_size(past)
         if episodes is not None and size:
             return max(1.0, episodes / size)
         return self.needed / self.needed_rows
@@ -106,7 +124,7 @@ class AllFail(Kind):
 
     def patterns(self) -> tuple[str, ...]:
         """The share itself or what bounds it."""
-        return ("all_fail_frac", "zero_adv_frac", "pass_rate", "reward", "n_groups", "n_episodes")
+        return NAMES
 
     @property
     def cost(self) -> int:
@@ -115,22 +133,37 @@ class AllFail(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile; the average is kept per row."""
-        share = self._share(view)
-        view.each_row(frozenset(), share.update, share.forget)
-        limit = self.at_least
+        shared, read, limit = self._share(view), self._read(view), self.at_least
 
-        def check() -> bool | None:
-            mean = share.mean
+        def update(share: Share, past: Past) -> None:
+            share.update(read, past)
+
+        def rest(share: Share, past: Past) -> Guards | None:
+            return share.rest(read, past)
+
+        view.each_row(frozenset(), shared, update, rest)
+
+        def check(past: Past) -> bool | None:
+            mean = shared(past).mean
             return None if mean is None else mean >= limit
 
         return check
 
-    def _share(self, view: View) -> Share:
-        shared = replace(self, at_least=0.0)  # one average for every limit
-        return view.state(shared, lambda: Share(view, self.groups, self.rows))
+    def rest(self, view: View) -> Rest:
+        """While the average does not change."""
+        shared, read = self._share(view), self._read(view)
+        return lambda past: shared(past).rest(read, past)
 
-    def explain(self, view: View) -> Verdict:
+    def _read(self, view: View) -> Read:
+        return view.once(Read, lambda: Read(view))
+
+    def _share(self, view: View) -> Callable[[Past], Share]:
+        one = replace(self, at_least=0.0)  # one average for every limit
+        groups, rows = self.groups, self.rows
+        return view.state(one, lambda past: Share(groups, rows))
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        mean = self._share(view).mean
+        mean = self._share(view)(past).mean
         values = {} if mean is None else {"all_fail_share": mean}
-        return Verdict(view.check(self)(), values, f"all-fail share {text(mean)} (needs {self.at_least:g})")
+        return Verdict(view.check(self)(past), values, f"all-fail share {text(mean)} (needs {self.at_least:g})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Guards, Kind, Past, Rest, Verdict, View, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,30 @@ class Band(Kind):
         """Compile the look-up in the reference."""
         last, bounds, side = view.last(self.metric), view.bounds(self.metric), self.side
 
-        def check() -> bool | None:
-            value, band = last(), bounds()
+        def check(past: Past) -> bool | None:
+            value, band = last(past), bounds(past)
             if value is None or band is None:
                 return None
             return (side != "above" and value < band[0]) or (side != "below" and value > band[1])
 
         return check
 
-    def explain(self, view: View) -> Verdict:
+    def rest(self, view: View) -> Rest:
+        """While no reference fits the run."""
+
+        def rest(past: Past) -> Guards | None:
+            return None if past.has_reference() else ()
+
+        return rest
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
         last, bounds = view.last(self.metric), view.bounds(self.metric)
-        value, band = last(), bounds()
+        value, band = last(past), bounds(past)
         values = {} if value is None else {self.metric: value}
         if band is None:
             return Verdict(None, values, f"no healthy reference for {self.metric} at this step")
         values |= {"low": band[0], "high": band[1]}
         return Verdict(
-            view.check(self)(), values, f"{self.metric} = {text(value)}, healthy {text(band[0])} to {text(band[1])}"
+            view.check(self)(past), values, f"{self.metric} = {text(value)}, healthy {text(band[0])} to {text(band[1])}"
         )

@@ -1,23 +1,81 @@
-"""What every condition kind is: frozen parameters that bind to a run's history and then answer per row.
+"""What every condition kind is: frozen parameters that are compiled once and then answer for any run, row by row.
 
 A kind is one file of this folder with one frozen dataclass (`logic.py` holds the three Kleene combinators). Its fields
 are the YAML parameters, its docstring the help text with one example; schema, parsing, docs and did-you-mean derive from
-it. `bind` runs once per run and segment: it asks the view for the readers, trackers and states that it needs (shared
-between rules) and returns the compiled check. `explain` asks the same view for the same readers, later and only when
-somebody wants to know.
+it. `bind` runs once per rule pack, not per run: it asks the view for the readers, trackers and states that it needs (shared
+between rules) and returns the compiled check, a function of one run's history. `explain` asks the same view for the same
+readers, later and only when somebody wants to know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
-Reader = Callable[[], float | None]
-"""Returns a number of the current row, or None while it is unknown. Cheap: cached per row, shared between rules."""
 
-Check = Callable[[], bool | None]
-"""Holds / does not hold / unknown (Kleene) at the current row; allocates nothing."""
+class Past(Protocol):
+    """One run's history up to the row that is being evaluated: what compiled readers and checks are given."""
+
+    @property
+    def index(self) -> int:
+        """How many rows this segment has had before this one."""
+
+    @property
+    def step(self) -> int:
+        """The step of the row that is being evaluated."""
+
+    @property
+    def row(self) -> Mapping[str, float]:
+        """This row's metrics as logged."""
+
+    @property
+    def bad(self) -> Mapping[str, float]:
+        """The metrics of this row that are NaN or infinite."""
+
+    @property
+    def memo(self) -> dict[object, Any]:
+        """What spares work and may be forgotten at any time."""
+
+    def moved(self) -> bool | None:
+        """Whether an earlier row had grad_norm > 0 and lr > 0; None while those are not logged."""
+
+    def since_resume(self) -> int | None:
+        """How many rows ago the run resumed from a checkpoint (0: this row), None if it did not."""
+
+    def silence(self) -> tuple[float | None, float | None]:
+        """(seconds since the newest row by the caller's clock, the median interval of rows); None while unknown."""
+
+    def has_reference(self) -> bool:
+        """Whether a healthy reference fits this run."""
+
+
+Reader = Callable[[Any], float | None]
+"""Returns a number of a run's current row (a `Past`), or None while it is unknown. Shared between rules and runs."""
+
+Check = Callable[[Any], bool | None]
+"""Holds / does not hold / unknown (Kleene) at a run's current row (a `Past`)."""
+
+
+class Guard(NamedTuple):
+    """The newest observation of a metric lies within `low` to `high`; the next one leaves it where `low` > `high`."""
+
+    metric: str
+    low: float
+    high: float
+
+
+ROWS = ""
+"""In place of a metric in a guard: it holds for the next `high` rows."""
+
+Guards = tuple[Guard, ...]
+"""All of them; none means for good: until config facts change, a new metric is logged, the run goes back or resumes."""
+
+Rest = Callable[[Any], Guards | None]
+"""While which guards a check keeps the verdict that it has now, be it true, false or unknown; None if nobody can tell.
+
+A rule at rest is not judged, so that a row costs a comparison per metric and not a check per rule.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +132,29 @@ class Baseline(Observer):
 
 T = TypeVar("T", bound=Tracker)
 S = TypeVar("S")
+C = TypeVar("C", bound="Counter")
+
+
+class Counter(Protocol):
+    """State that a kind keeps per run and renews at rows, not at observations of one metric. It holds nothing compiled."""
+
+    def forget(self) -> None:
+        """The run went back."""
 
 
 class View(Protocol):
-    """The run's history as conditions see it. All readers answer for the row that is being evaluated."""
-
-    @property
-    def eager(self) -> bool:
-        """Whether parts of a condition that may never be asked are to be bound as well, so that what they read is kept."""
+    """What conditions are compiled against: it gives readers of a run's history and notes what has to be kept for them."""
 
     def last(self, metric: str) -> Reader:
         """The newest observation, or None before the first."""
 
-    def age(self, metric: str) -> Callable[[], int]:
+    def age(self, metric: str) -> Callable[[Any], int]:
         """How many rows ago the newest observation was (0: in this row)."""
 
-    def fresh(self, metric: str) -> Callable[[], bool]:
+    def fresh(self, metric: str) -> Callable[[Any], bool]:
         """Whether the metric is present and finite in this very row (not carried over)."""
 
-    def raw(self, metric: str) -> Reader:
-        """This row's value as logged, NaN and infinities included; None where it is absent."""
-
-    def count(self, metric: str) -> Callable[[], int]:
+    def count(self, metric: str) -> Callable[[Any], int]:
         """How many observations the metric has had in this segment."""
 
     def window(self, metric: str, size: int, stat: str, minimum: int | None = None, skip: int = 0) -> Reader:
@@ -104,14 +163,11 @@ class View(Protocol):
         None below `minimum` observations (default: `size`).
         """
 
-    def passes(
-        self, metric: str, window: tuple[int, str, int | None], word: str, limit: float | Reader, absolute: bool = False
-    ) -> Check:
-        """Whether a window (size, `WindowStat`, minimum) is `above`, `at_least`, `below` or `at_most` a limit.
+    def passes(self, window: Passing, limit: float | Reader) -> Check:
+        """Whether a statistic of a window is beyond a limit: what `window` and a comparison give, at less cost."""
 
-        What `window` and a comparison give, with |statistic| for `absolute`, without the statistic where the newest
-        observation alone tells.
-        """
+    def keeps(self, window: Passing, limit: float | Reader) -> Rest:
+        """How `passes` rests, as long as its limit does not change."""
 
     def start(self, metric: str, baseline: int = 5, minimum: int | None = None) -> Reader:
         """The median of the segment's first `baseline` observations; None before there are `minimum` (default: all)."""
@@ -143,67 +199,68 @@ class View(Protocol):
     def at_firing(self, metric: str, size: int = 5) -> Reader:
         """The median of the last `size` or fewer observations when the rule fired; None outside `clear_when`."""
 
-    def values(self, metric: str, size: int) -> list[float]:
-        """The last `size` observations, oldest first; may be shorter. For `explain` and slow paths only."""
+    def values(self, metric: str, size: int) -> Callable[[Any], list[float]]:
+        """The last `size` observations, oldest first; may be shorter. For slow paths only."""
 
     def resolution(self, metric: str) -> Reader:
         """The step to which the log rounds its values, or None when it is not known to."""
 
-    def track(self, metric: str, key: tuple[object, ...], make: Callable[[], T]) -> T:
-        """The tracker kept for `metric` under `key`, made on first use and fed with every later observation."""
+    def track(self, metric: str, key: tuple[object, ...], make: Callable[[Any], T]) -> Callable[[Any], T]:
+        """The tracker that a run keeps for `metric` under `key`, fed with every observation."""
 
     def check(self, condition: Condition) -> Check:
         """The compiled check of a condition; equal conditions share one."""
 
-    def state(self, condition: Condition, make: Callable[[], S]) -> S:
-        """What a condition keeps beyond single metrics, made on first use and kept for the segment."""
+    def rest(self, condition: Condition) -> Rest:
+        """How a condition rests."""
+
+    def state(self, condition: Condition, make: Callable[[Any], S]) -> Callable[[Any], S]:
+        """What a run keeps for a condition beyond single metrics, made on first use and kept for the segment."""
+
+    def once(self, key: Hashable, make: Callable[[], S]) -> S:
+        """Something compiled that `bind` and `explain` share."""
 
     def derived(self, left: str, right: str, mode: str) -> str:
         """The name under which the `ratio` or `difference` of two metrics is kept, in rows that have both."""
 
     def each_row(
-        self, metrics: frozenset[str], update: Callable[[], None], forget: Callable[[], None] | None = None
+        self,
+        metrics: frozenset[str],
+        counter: Callable[[Any], C],
+        update: Callable[[C, Past], None],
+        rest: Callable[[C, Past], Guards | None],
     ) -> None:
-        """Call `update` at every row that is an observation of `metrics`, before the rules are checked.
+        """Update a run's counter at every row that is an observation of `metrics`, before the rules are checked.
 
-        Twice in one row where a second record adds one of the metrics; `forget` is called at a rewind.
+        Twice in one row where a second record of the same step adds one of the metrics. `rest` says while which guards
+        further updates change nothing that can be told.
         """
 
-    def matching(self, patterns: Iterable[str]) -> Callable[[], tuple[str, ...]]:
-        """The metrics seen so far whose names match one of the shell patterns, in the order of their first appearance."""
+    def matching(self, patterns: Iterable[str], met: Callable[[str], None]) -> Callable[[Any], Sequence[str]]:
+        """The metrics that a run has logged whose names match a shell pattern, in the order of their first appearance.
 
-    def settled(self) -> None:
-        """Some condition can never hold again in this segment (`Condition.settled`): let its rules sleep."""
+        `met` is called with each name before its first observation is taken, to ask the view for what it needs.
+        """
 
-    def moved(self) -> bool | None:
-        """Whether an earlier row had grad_norm > 0 and lr > 0; None while those are not logged."""
-
-    def row_index(self) -> int:
-        """How many rows this segment has had before this one."""
-
-    def step(self) -> int:
-        """The step of the row that is being evaluated."""
-
-    def since_resume(self) -> int | None:
-        """How many rows ago the run resumed from a checkpoint (0: this row), None if it did not."""
-
-    def nonfinite(self) -> Mapping[str, float]:
-        """The metrics of this row that are NaN or infinite."""
-
-    def row(self) -> Mapping[str, float]:
-        """This row's metrics as logged."""
-
-    def silence(self) -> tuple[float | None, float | None]:
-        """(seconds since the newest row by the caller's clock, the median interval of rows); None while unknown."""
-
-    def bounds(self, metric: str) -> Callable[[], tuple[float, float] | None]:
+    def bounds(self, metric: str) -> Callable[[Any], tuple[float, float] | None]:
         """The healthy reference's (low, high) at this row, None where there is none or its config does not match."""
 
     def fact(self, name: str) -> Reader:
         """A numeric config fact, or None while it is unknown. `name.key` and `name.0` look into mappings and lists."""
 
-    def fact_text(self, name: str) -> Callable[[], object]:
+    def fact_text(self, name: str) -> Callable[[Any], object]:
         """A config fact of any type (`loss_mode`), or None while it is unknown."""
+
+
+class Passing(NamedTuple):
+    """A window's statistic (|statistic| for `absolute`) that is `above`, `at_least`, `below` or `at_most` a limit."""
+
+    metric: str
+    size: int
+    stat: str
+    minimum: int
+    word: str
+    absolute: bool = False
 
 
 class Condition(Protocol):
@@ -232,14 +289,14 @@ class Condition(Protocol):
     def cost(self) -> int:
         """Roughly how dear a check is: 0 a position or flag, 1 plain values, 2 a window, 3 and more what sorts many."""
 
-    def settled(self, view: View) -> bool:
-        """Whether it can never hold again in this segment."""
-
     def bind(self, view: View) -> Check:
-        """Compile for one run."""
+        """Compile for all runs of a pack."""
 
-    def explain(self, view: View) -> Verdict:
-        """The verdict at this row with its numbers and its reason."""
+    def rest(self, view: View) -> Rest:
+        """Compile how it rests."""
+
+    def explain(self, view: View, past: Past) -> Verdict:
+        """The verdict at a run's row with its numbers and its reason."""
 
 
 class Kind:
@@ -266,9 +323,19 @@ class Kind:
         """A window's."""
         return 2
 
-    def settled(self, view: View) -> bool:
+    def rest(self, view: View) -> Rest:
         """Every later row may change the verdict."""
-        return False
+        return never
+
+
+def never(past: Past) -> Guards | None:
+    """The rest of what has to be asked at every row."""
+    return None
+
+
+def forever(past: Past) -> Guards | None:
+    """The rest of what only config facts change."""
+    return ()
 
 
 def text(value: float | None) -> str:

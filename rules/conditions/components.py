@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rltriage.rules.conditions.base import Reader, View
+from rltriage.rules.conditions.base import Past, Reader, View
 
 SPREADS = ("/std", "_std", "/min", "/max")
 """Ends of names that loggers give to a component's spread, which is no component."""
@@ -19,34 +19,28 @@ class Part(NamedTuple):
     now: Reader
     gain: Reader
     last: Reader
-    fresh: Callable[[], bool]
+    fresh: Callable[[Past], bool]
 
 
 class Parts:
-    """Binds a component's readers when it is first seen."""
+    """Binds a component's readers when some run first logs it."""
 
-    __slots__ = ("baseline", "excluded", "found", "names", "seen", "view", "window")
+    __slots__ = ("excluded", "known", "names", "view")
 
-    def __init__(self, view: View, patterns: tuple[str, ...], excluded: str, baseline: int = 5, window: int = 5) -> None:
+    def __init__(self, view: View, patterns: tuple[str, ...], excluded: str) -> None:
         self.view = view
-        self.names = view.matching(patterns)
         self.excluded = excluded
-        self.baseline = baseline
-        self.window = window
-        self.found: list[Part] = []
-        self.seen = 0
+        self.known: dict[str, Part] = {}
+        self.names = view.matching(patterns, self._meet)
 
-    def current(self) -> list[Part]:
-        """The components seen so far."""
-        names = self.names()
-        if self.seen < len(names):
-            self.seen = len(names)
-            known = {part.name for part in self.found}
-            new = [name for name in names if name not in known and name != self.excluded and not name.endswith(SPREADS)]
-            self.found += [self._part(name) for name in new]
-        return self.found
+    def of(self, past: Past) -> list[Part]:
+        """The components that a run has logged so far."""
+        names, known = self.names(past), self.known
+        return [known[name] for name in names if name in known] if names else []
 
-    def _part(self, name: str) -> Part:
+    def _meet(self, name: str) -> None:
+        if name == self.excluded or name.endswith(SPREADS):
+            return
         view = self.view
-        start, now = view.start(name, self.baseline), view.window(name, self.window, "median")
-        return Part(name, start, now, view.gain_z(name, self.baseline, self.window), view.last(name), view.fresh(name))
+        start, now = view.start(name), view.window(name, 5, "median")
+        self.known[name] = Part(name, start, now, view.gain_z(name), view.last(name), view.fresh(name))

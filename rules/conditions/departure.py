@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
-from rltriage.rules.conditions.base import Check, Kind, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.base import (
+    Check,
+    Guards,
+    Kind,
+    Passing,
+    Past,
+    Reader,
+    Rest,
+    Verdict,
+    View,
+    known,
+    never,
+    text,
+)
+from rltriage.rules.conditions.limits import renewed
 from rltriage.rules.conditions.terms import Term, Window, WindowStat
 
 
@@ -45,9 +58,16 @@ class Departure(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile the comparison with the start."""
-        start, count, enough = self._start(view), view.count(self.metric), self.baseline + self.window
-        fixed = Fixed(start, count, enough, self.direction, self.factor, self.by, self.reach)
-        return left_start(view, self.metric, (self.window, self.stat, None), fixed, self.abs)
+        return self._leaving(view).bind(view)
+
+    def rest(self, view: View) -> Rest:
+        """While the newest value does not reach the limit, once the start is known."""
+        return self._leaving(view).rest(view)
+
+    def _leaving(self, view: View) -> Leaving:
+        window, enough = (self.window, self.stat), self.baseline + self.window
+        limits = (self.factor, self.by, self.reach)
+        return Leaving(self.metric, self._start(view), enough, window, self.direction, limits, self.abs)
 
     def _start(self, view: View) -> Reader:
         return Term(metric=self.metric, stat="start", baseline=self.baseline, abs=self.abs).bind(view)
@@ -55,14 +75,14 @@ class Departure(Kind):
     def _now(self, view: View) -> Reader:
         return Term(metric=self.metric, window=Window(self.window, self.stat), abs=self.abs).bind(view)
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        start, now, enough = self._start(view)(), self._now(view)(), self.baseline + self.window
+        start, now, enough = self._start(view)(past), self._now(view)(past), self.baseline + self.window
         reason = f"{self.metric}: {text(start)} -> {text(now)} ({limits(self.factor, self.by)})"
-        seen = view.count(self.metric)()
+        seen = view.count(self.metric)(past)
         if seen < enough:
             reason += f"; {seen} of {enough} observations"
-        return Verdict(view.check(self)(), known(start=start, now=now), reason)
+        return Verdict(view.check(self)(past), known(start=start, now=now), reason)
 
 
 def distance_problems(factor: float | None, by: Term | None) -> list[str]:
@@ -72,73 +92,71 @@ def distance_problems(factor: float | None, by: Term | None) -> list[str]:
     return ["nothing says how far: add `factor: 2` (times its start) or `by: 0.1` (an amount)"]
 
 
-def left_start(
-    view: View, metric: str, window: tuple[int, WindowStat, int | None], fixed: Fixed, absolute: bool = False
-) -> Check:
-    """The comparison of now with start, shared by departure and divergence."""
-    sign, by, reach = fixed.sign, fixed.by, fixed.reach
-    if (by is None or by.constant is not None) and (reach is None or reach.constant is not None):
-        return view.passes(metric, window, "at_least" if sign > 0 else "at_most", fixed.limit, absolute)
-    size, stat, minimum = window
-    now = Term(metric=metric, window=Window(size, stat, minimum), abs=absolute).bind(view)
-    start, limit = fixed.start, fixed.limit
-    amount = by.bind(view) if by is not None and by.constant is None else None
-    level = reach.bind(view) if reach is not None and reach.constant is None else None
+class Leaving(NamedTuple):
+    """The comparison of now with start, shared by departure and divergence. `limits` are factor, by and reach."""
 
-    def check() -> bool | None:
-        first, current, least = start(), now(), limit()
-        if first is None or current is None or least is None:
-            return None
-        if sign * current < sign * least:
-            return False
-        if amount is not None:
-            change = amount()
-            if change is None:
+    metric: str
+    start: Reader
+    enough: int
+    window: tuple[int, WindowStat]
+    direction: str
+    limits: tuple[float | None, Term | None, Term | None]
+    absolute: bool = False
+
+    def bind(self, view: View) -> Check:
+        """Whether now has reached the strictest of the limits that are known, if all are."""
+        reached = view.passes(self._passing, self._limit(view))
+        terms = [term.bind(view) for term in self.limits[1:] if term is not None and term.constant is None]
+        if not terms:
+            return reached
+
+        def check(past: Past) -> bool | None:
+            holds = reached(past)
+            return None if holds and any(read(past) is None for read in terms) else holds
+
+        return check
+
+    def rest(self, view: View) -> Rest:
+        """While the newest value does not reach a limit that stays where it is."""
+        lasting = [term.lasting(view) for term in self.limits[1:] if term is not None]
+        if None in lasting:
+            return never
+        logged, limit = view.count(self.metric), self._limit(view)
+        kept = view.keeps(self._passing, limit)
+
+        def rest(past: Past) -> Guards | None:
+            if not logged(past):
+                return (renewed(self.metric),)
+            stays = limit(past) is not None and all(each is None or each(past) for each in lasting)
+            return kept(past) if stays else None
+
+        return rest
+
+    @property
+    def _passing(self) -> Passing:
+        size, stat = self.window
+        word = "at_least" if self.direction == "up" else "at_most"
+        return Passing(self.metric, size, stat, size, word, self.absolute)
+
+    def _limit(self, view: View) -> Reader:
+        """The level to reach in the direction of the departure; None before there are enough observations."""
+        start, count, enough, (factor, by, reach) = self.start, view.count(self.metric), self.enough, self.limits
+        sign = 1.0 if self.direction == "up" else -1.0
+        amount, level = (None if by is None else by.bind(view)), (None if reach is None else reach.bind(view))
+
+        def limit(past: Past) -> float | None:
+            first = start(past)
+            if first is None or count(past) < enough:
                 return None
-            if sign * (current - first) < change:
-                return False
-        if level is None:
-            return True
-        bound = level()
-        return None if bound is None else sign * current >= sign * bound
+            strictest = -inf if factor is None else sign * factor * first
+            change, bound = (None if amount is None else amount(past)), (None if level is None else level(past))
+            if change is not None:
+                strictest = max(strictest, sign * first + change)
+            if bound is not None:
+                strictest = max(strictest, sign * bound)
+            return sign * strictest
 
-    return check
-
-
-class Fixed:
-    """The strictest of the limits that are plain numbers; it never changes once the start is complete."""
-
-    __slots__ = ("by", "count", "enough", "factor", "known", "reach", "sign", "start")
-
-    def __init__(
-        self,
-        start: Reader,
-        count: Callable[[], int],
-        enough: int,
-        direction: str,
-        factor: float | None,
-        by: Term | None,
-        reach: Term | None,
-    ) -> None:
-        self.start, self.count, self.enough = start, count, enough
-        self.sign = 1.0 if direction == "up" else -1.0
-        self.factor, self.by, self.reach = factor, by, reach
-        self.known: float | None = None
-
-    def limit(self) -> float | None:
-        """The level to reach in the direction of the departure; None before baseline + window observations."""
-        if self.known is None:
-            first = self.start()
-            if first is None or self.count() < self.enough:
-                return None
-            by = None if self.by is None else self.by.constant
-            reach = None if self.reach is None else self.reach.constant
-            levels = [-inf]
-            levels += [] if self.factor is None else [self.sign * self.factor * first]
-            levels += [] if by is None else [self.sign * first + by]
-            levels += [] if reach is None else [self.sign * reach]
-            self.known = self.sign * max(levels)
-        return self.known
+        return limit
 
 
 def limits(factor: float | None, by: Term | None) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View, known, text
-from rltriage.rules.conditions.departure import Fixed, distance_problems, left_start, limits
+from rltriage.rules.conditions.base import Check, Kind, Past, Rest, Verdict, View, known, text
+from rltriage.rules.conditions.departure import Leaving, distance_problems, limits
 from rltriage.rules.conditions.terms import Term, WindowStat
 
 
@@ -46,15 +46,23 @@ class Divergence(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile over the derived series, which the history keeps like a metric."""
-        name = view.derived(self.left, self.right, self.mode)
-        start, count, enough = view.start(name, self.baseline), view.count(name), self.baseline + self.window
-        fixed = Fixed(start, count, enough, self.direction, self.factor, self.by, self.reach)
-        return left_start(view, name, (self.window, self.stat, None), fixed)
+        return self._leaving(view).bind(view)
 
-    def explain(self, view: View) -> Verdict:
+    def rest(self, view: View) -> Rest:
+        """While the newest value does not reach the limit, once the start is known."""
+        return self._leaving(view).rest(view)
+
+    def _leaving(self, view: View) -> Leaving:
+        name = view.derived(self.left, self.right, self.mode)
+        window, enough = (self.window, self.stat), self.baseline + self.window
+        return Leaving(
+            name, view.start(name, self.baseline), enough, window, self.direction, (self.factor, self.by, self.reach)
+        )
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
         name = view.derived(self.left, self.right, self.mode)
-        start, now = view.start(name, self.baseline), view.window(name, self.window, self.stat)
+        start, now = view.start(name, self.baseline)(past), view.window(name, self.window, self.stat)(past)
         sign = "/" if self.mode == "ratio" else "-"
-        reason = f"{self.left} {sign} {self.right}: {text(start())} -> {text(now())} ({limits(self.factor, self.by)})"
-        return Verdict(view.check(self)(), known(start=start(), now=now()), reason)
+        reason = f"{self.left} {sign} {self.right}: {text(start)} -> {text(now)} ({limits(self.factor, self.by)})"
+        return Verdict(view.check(self)(past), known(start=start, now=now), reason)

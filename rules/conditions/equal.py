@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Baseline, Check, Kind, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.base import Baseline, Check, Kind, Past, Reader, Verdict, View, known, text
 from rltriage.rules.conditions.terms import Term
 
 
@@ -17,6 +17,11 @@ class Spread(Baseline):
     def __init__(self) -> None:
         self.first: float | None = None
         self.varied = False
+
+    @classmethod
+    def of(cls, past: Past) -> Spread:
+        """That of a run, of which it needs nothing."""
+        return cls()
 
     @property
     def done(self) -> bool:
@@ -64,28 +69,28 @@ class Equal(Kind):
         """Compile both sides."""
         left, right = self.left.bind(view), total([term.bind(view) for term in self.right])
         fresh = [view.fresh(metric) for metric in sorted(self.metrics())]
-        spread = view.track(self.left.metric, ("spread",), Spread) if self.varies and self.left.metric else None
+        spread = view.track(self.left.metric, ("spread",), Spread.of) if self.varies and self.left.metric else None
         tolerance, relative, expected = self.tolerance, self.relative, self.holds
 
-        def check() -> bool | None:
-            if spread is not None and not spread.varied:
+        def check(past: Past) -> bool | None:
+            if spread is not None and not spread(past).varied:
                 return None
             for is_fresh in fresh:
-                if not is_fresh():
+                if not is_fresh(past):
                     return None
-            one, other = left(), right()
+            one, other = left(past), right(past)
             if one is None or other is None:
                 return None
             return (abs(one - other) <= max(tolerance, relative * max(abs(one), abs(other)))) is expected
 
         return check
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        one, other = self.left.bind(view)(), total([term.bind(view) for term in self.right])()
+        one, other = self.left.bind(view)(past), total([term.bind(view) for term in self.right])(past)
         sum_text = " + ".join(str(term) for term in self.right)
         reason = f"{self.left} = {text(one)}, {sum_text} = {text(other)}"
-        return Verdict(view.check(self)(), known(left=one, right=other), reason)
+        return Verdict(view.check(self)(past), known(left=one, right=other), reason)
 
 
 def total(readers: list[Reader]) -> Reader:
@@ -93,10 +98,10 @@ def total(readers: list[Reader]) -> Reader:
     if len(readers) == 1:
         return readers[0]
 
-    def summed() -> float | None:
+    def summed(past: Past) -> float | None:
         result = 0.0
         for read in readers:
-            value = read()
+            value = read(past)
             if value is None:
                 return None
             result += value

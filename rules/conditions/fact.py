@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Kind, Past, Rest, Verdict, View, forever
 from rltriage.rules.facts import judge
 
 Scalar = float | bool | str
@@ -51,12 +51,18 @@ class FactIs(Kind):
         """Compile; facts may still be inferred during the run, so they are read at every check."""
         read, name, requires = view.fact_text(self.name), self.name, {self.name: self.tests()}
 
-        def check() -> bool | None:
-            return judge(requires, {name: read()}).holds
+        def check(past: Past) -> bool | None:
+            return judge(requires, {name: read(past)}).holds
 
         return check
 
-    def explain(self, view: View) -> Verdict:
+    def rest(self, view: View) -> Rest:
+        """Until facts change."""
+        return forever
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        value = view.fact_text(self.name)()
-        return Verdict(view.check(self)(), {}, f"config.{self.name} is " + ("unknown" if value is None else repr(value)))
+        value = view.fact_text(self.name)(past)
+        return Verdict(
+            view.check(self)(past), {}, f"config.{self.name} is " + ("unknown" if value is None else repr(value))
+        )

@@ -5,70 +5,70 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from rltriage.rules.conditions.base import Check, Kind, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.base import Check, Guards, Kind, Past, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.limits import renewed
 from rltriage.rules.conditions.terms import Term, number
+
+
+class Read(NamedTuple):
+    """Compiled: what the gains are made of."""
+
+    fresh: Callable[[Past], bool]
+    training: Callable[[Past], bool]
+    held: Reader
+    now: Reader
+    values: Callable[[Past], list[float]]
 
 
 class Interval:
     """Gains of training and held-out since the first evaluation, renewed at each fresh one."""
 
-    __slots__ = (
-        "base",
-        "began",
-        "fresh",
-        "held",
-        "held_gain",
-        "index",
-        "now",
-        "origin",
-        "rows",
-        "taken",
-        "training",
-        "training_gain",
-        "values",
-    )
+    __slots__ = ("base", "began", "held_gain", "origin", "rows", "taken", "training_gain")
 
-    def __init__(self, view: View, held: str, training: str, start_rows: int, rows: int) -> None:
-        self.fresh: Callable[[], bool] = view.fresh(held)
-        self.training: Callable[[], bool] = view.fresh(training)
-        self.held: Reader = view.last(held)
-        self.now: Reader = view.window(training, rows, "mean", 1)
-        self.values: Callable[[], list[float]] = lambda: view.values(training, start_rows)
-        self.index: Callable[[], int] = view.row_index
-        self.rows = start_rows
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
         self.began = self.taken = -1
-        self.base: list[float] = []
+        self.base: tuple[float, ...] = ()
         self.origin: float | None = None
         self.held_gain: float | None = None
         self.training_gain: float | None = None
 
-    def update(self) -> None:
+    def update(self, read: Read, past: Past) -> None:
         """Take one row, maybe in two records: the first evaluation fixes the base, every later one the gains."""
-        if not self.fresh() and (self.origin is None or len(self.base) >= self.rows):
+        fresh = read.fresh(past)
+        if not fresh and self.idle:
             return
-        value, level = self.held(), self.now()
-        row, trained = self.index(), self.training() and self.index() != self.taken
+        value, level = read.held(past), read.now(past)
+        row, trained = past.index, read.training(past) and past.index != self.taken
         if self.origin is None:
-            if self.fresh() and value is not None:
-                self.origin, self.base, self.began = value, self.values(), row
+            if fresh and value is not None:
+                self.origin, self.base, self.began = value, tuple(read.values(past)), row
                 self.taken = row if trained else self.taken
             return
         if trained and len(self.base) < self.rows:
-            self.base = [*self.base, self.values()[-1]]
+            self.base = (*self.base, read.values(past)[-1])
             self.taken = row
-        if self.fresh() and row != self.began and value is not None and level is not None and self.base:
+        if fresh and row != self.began and value is not None and level is not None and self.base:
             self.held_gain = value - self.origin
             self.training_gain = level - sum(self.base) / len(self.base)
+
+    def forget(self) -> None:
+        """The gains since the first evaluation outlive a rewind."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether only an evaluation changes something."""
+        return self.origin is None or len(self.base) >= self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut(Kind):
     """Holds at a fresh evaluation at which training has gained and held-out has not followed since the first evaluation.
 
-    Training gain (mean of the last 5 rows less the mean of 3 at the first evaluation) >= `gain`, and training gain less
-    held-out gain >= max(`gap`, `errors` * sqrt(2 * .25 / n) * `scale`), n the logged `count` of evaluated episodes, else
+    Training gain (mean of the last 5 rows less the mean of 3 at the first evaluation, over `scale`) >= `gain`, and training
+    gain less held-out gain >= max(`gap`, `errors` * sqrt(2 * .25 / n)), n the logged `count` of evaluated episodes, else
     `otherwise` (30 makes it .39). Unknown before the second evaluation. For two evaluations running use `for: 2`: an
     observation of the rule is an evaluation.
 
@@ -81,7 +81,7 @@ class HeldOut(Kind):
     held_out: str = field(metadata={"help": "the metric of the held-out tasks"})
     gain: Term = field(default_factory=lambda: number(0.2), metadata={"help": "the least gain of training"})
     gap: Term = field(default_factory=lambda: number(0.25), metadata={"help": "the least difference of the gains"})
-    scale: Term = field(default_factory=lambda: number(1.0), metadata={"help": "the range of both metrics"})
+    scale: Term = field(default_factory=lambda: number(1.0), metadata={"help": "the range of training (of held-out: 1)"})
     errors: float = field(default=3.0, metadata={"help": "standard errors of a difference of differences", "minimum": 0})
     count: str = field(default="eval_n", metadata={"help": "the metric that counts evaluated episodes"})
     otherwise: int = field(default=30, metadata={"help": "evaluated episodes where not logged", "minimum": 1})
@@ -99,43 +99,63 @@ class HeldOut(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile; the gains change only at fresh evaluations."""
-        interval = self._interval(view)
-        view.each_row(frozenset((self.training,)), interval.update)
-        view.each_row(frozenset((self.held_out,)), interval.update)
-        gain, needed = self.gain.bind(view), self._needed(view)
+        interval, read, held_out = self._interval(view), self._read(view), self.held_out
 
-        def check() -> bool | None:
-            gained, held = interval.training_gain, interval.held_gain
-            least, apart = gain(), needed()
-            if gained is None or held is None or least is None or apart is None:
+        def update(gains: Interval, past: Past) -> None:
+            gains.update(read, past)
+
+        def rest(gains: Interval, past: Past) -> Guards | None:
+            return (renewed(held_out),) if gains.idle else None  # until the next evaluation
+
+        view.each_row(frozenset((self.training,)), interval, update, rest)
+        view.each_row(frozenset((held_out,)), interval, update, rest)
+        gain, needed, scale = self.gain.bind(view), self._needed(view), self.scale.bind(view)
+
+        def check(past: Past) -> bool | None:
+            gains = interval(past)
+            gained, held = gains.training_gain, gains.held_gain
+            least, apart, span = gain(past), needed(past), scale(past)
+            if gained is None or held is None or not span or least is None or apart is None:
                 return None
-            return gained >= least and gained - held >= apart
+            return gained >= least * span and gained / span - held >= apart
 
         return check
 
-    def _interval(self, view: View) -> Interval:
-        return view.state(self, lambda: Interval(view, self.held_out, self.training, self.start_rows, self.rows))
+    def _interval(self, view: View) -> Callable[[Past], Interval]:
+        rows = self.start_rows
+        return view.state(self, lambda past: Interval(rows))
+
+    def _read(self, view: View) -> Read:
+        training, held_out = self.training, self.held_out
+        return Read(
+            fresh=view.fresh(held_out),
+            training=view.fresh(training),
+            held=view.last(held_out),
+            now=view.window(training, self.rows, "mean", 1),
+            values=view.values(training, self.start_rows),
+        )
 
     def _needed(self, view: View) -> Reader:
         """How far the gains must be apart."""
-        gap, scale, episodes = self.gap.bind(view), self.scale.bind(view), view.last(self.count)
+        gap, episodes = self.gap.bind(view), view.last(self.count)
 
-        def needed() -> float | None:
-            floor, span, logged = gap(), scale(), episodes()
-            if floor is None or span is None:
+        def needed(past: Past) -> float | None:
+            floor, logged = gap(past), episodes(past)
+            if floor is None:
                 return None
             size = logged if logged is not None and logged >= 1 else float(self.otherwise)
-            return max(floor, self.errors * math.sqrt(0.5 / size) * span)
+            return max(floor, self.errors * math.sqrt(0.5 / size))
 
         return needed
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        interval, apart = self._interval(view), self._needed(view)()
-        gained, held = interval.training_gain, interval.held_gain
+        interval, apart = self._interval(view)(past), self._needed(view)(past)
+        gained, held, span = interval.training_gain, interval.held_gain, self.scale.bind(view)(past)
+        gained = gained / span if gained is not None and span else None
         values = known(training_gain=gained, held_out_gain=held, needed=apart)
         reason = (
             f"since the first evaluation {self.training} gained {text(gained)}, {self.held_out} {text(held)} "
             f"(needs {text(apart)} apart)"
         )
-        return Verdict(view.check(self)(), values, reason)
+        return Verdict(view.check(self)(past), values, reason)

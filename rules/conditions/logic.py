@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Condition, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Condition, Guards, Kind, Past, Rest, Verdict, View
 
 
 class Compound(Kind):
@@ -60,16 +60,16 @@ class All(Compound):
         return min(part.cost for part in self.of)
 
     def bind(self, view: View) -> Check:
-        """Compile the cheapest part; the order in which parts are asked changes no verdict."""
-        return _Every(view, self.of).check
+        """Compile the parts, the cheap ones first: the order in which they are asked changes no verdict."""
+        return _Every(tuple(view.check(part) for part in sorted(self.of, key=_cost)))
 
-    def settled(self, view: View) -> bool:
-        """One part can never hold again."""
-        return any(part.settled(view) for part in self.of)
+    def rest(self, view: View) -> Rest:
+        """While one part stays false, or all stay as they are."""
+        return _decided(tuple((view.check(part), view.rest(part)) for part in sorted(self.of, key=_cost)), False)
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The parts' verdicts in a row."""
-        return _joined(view.check(self)(), [part.explain(view) for part in self.of], " and ")
+        return _joined(view.check(self)(past), [part.explain(view, past) for part in self.of], " and ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ class Any(Compound):
         """Compile the parts in their order."""
         return _some(tuple(view.check(part) for part in self.of))
 
-    def settled(self, view: View) -> bool:
-        """No part can hold again."""
-        return all(part.settled(view) for part in self.of)
+    def rest(self, view: View) -> Rest:
+        """While one part stays true, or all stay as they are."""
+        return _decided(tuple((view.check(part), view.rest(part)) for part in self.of), True)
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The parts' verdicts in a row."""
-        return _joined(view.check(self)(), [part.explain(view) for part in self.of], " or ")
+        return _joined(view.check(self)(past), [part.explain(view, past) for part in self.of], " or ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,63 +126,57 @@ class Not(Compound):
         """Compile the negation."""
         inner = view.check(self.part)
 
-        def check() -> bool | None:
-            holds = inner()
+        def check(past: Past) -> bool | None:
+            holds = inner(past)
             return None if holds is None else not holds
 
         return check
 
-    def explain(self, view: View) -> Verdict:
+    def rest(self, view: View) -> Rest:
+        """While its part stays as it is."""
+        return view.rest(self.part)
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The part's verdict, turned around."""
-        verdict = self.part.explain(view)
-        return Verdict(view.check(self)(), verdict.values, f"not ({verdict.reason})")
-
-
-class _Every:
-    """Asks first the part that last was false, at the start the cheapest: most combinations do not hold for long.
-
-    The others are compiled when they are first asked, which in most runs is never.
-    """
-
-    __slots__ = ("first", "of", "others", "view")
-
-    def __init__(self, view: View, of: tuple[Condition, ...]) -> None:
-        self.view, self.of = view, of
-        self.first = view.check(min(of, key=_cost))
-        self.others: list[Check] | None = None
-        if view.eager:
-            self._bind()
-
-    def check(self) -> bool | None:
-        """False as soon as one part is, unknown if one is."""
-        verdict = self.first()
-        if verdict is False:
-            return False
-        others = self._bind() if self.others is None else self.others
-        for index, check in enumerate(others):
-            holds = check()
-            if holds is False:
-                others[index], self.first = self.first, check
-                return False
-            if holds is None:
-                verdict = None
-        return verdict
-
-    def _bind(self) -> list[Check]:
-        """The other parts, the cheap ones first."""
-        self.others = [self.view.check(part) for part in sorted(self.of, key=_cost)[1:]]
-        return self.others
+        verdict = self.part.explain(view, past)
+        return Verdict(view.check(self)(past), verdict.values, f"not ({verdict.reason})")
 
 
 def _cost(condition: Condition) -> int:
     return condition.cost
 
 
+class _Every:
+    """Asks first the part that last was false, at the start the cheapest: most combinations do not hold for long."""
+
+    __slots__ = ("checks",)
+
+    def __init__(self, checks: tuple[Check, ...]) -> None:
+        self.checks = checks
+
+    def __call__(self, past: Past) -> bool | None:
+        """False as soon as one part is, unknown if one is."""
+        first: int = past.memo.get(self, 0)
+        verdict: bool | None = self.checks[first](past)
+        if verdict is False:
+            return False
+        for place, check in enumerate(self.checks):
+            if place == first:
+                continue
+            holds = check(past)
+            if holds is False:
+                past.memo[self] = place
+                return False
+            if holds is None:
+                verdict = None
+        return verdict
+
+
 def _some(checks: tuple[Check, ...]) -> Check:
-    def some(checks: tuple[Check, ...] = checks) -> bool | None:
+    def some(past: Past) -> bool | None:
         verdict: bool | None = False
         for check in checks:
-            holds = check()
+            holds = check(past)
             if holds:
                 return True
             if holds is None:
@@ -190,6 +184,21 @@ def _some(checks: tuple[Check, ...]) -> Check:
         return verdict
 
     return some
+
+
+def _decided(parts: tuple[tuple[Check, Rest], ...], deciding: bool) -> Rest:
+    """One part that decides alone is enough, if it stays; otherwise all of them have to."""
+
+    def rest(past: Past) -> Guards | None:
+        found: Guards | None = ()
+        for check, rest in parts:
+            decides, guards = check(past) is deciding, rest(past)
+            if decides and guards is not None:
+                return guards
+            found = None if found is None or guards is None or decides else found + guards
+        return found
+
+    return rest
 
 
 def _joined(holds: bool | None, verdicts: Sequence[Verdict], word: str) -> Verdict:

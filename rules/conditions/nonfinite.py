@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Kind, Past, Verdict, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Nonfinite(Kind):
         for name in named:
             view.last(name)  # the history keeps what is read: a metric that nobody reads counts as never logged
 
-        def check() -> bool | None:
-            bad = view.nonfinite()
+        def check(past: Past) -> bool | None:
+            bad = past.bad
             if bad and any(wanted(name) for name in bad):
                 return True
             if not self.names:
                 return False
-            row = view.row()
+            row = past.row
             for name in named:
                 if name in row:
                     return False
@@ -60,11 +60,11 @@ class Nonfinite(Kind):
             return False
         return not self.names or any(fnmatchcase(name, pattern) for pattern in self.names)
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        bad = {name: value for name, value in view.nonfinite().items() if self._wants(name)}
+        bad = {name: value for name, value in past.bad.items() if self._wants(name)}
         names = ", ".join(f"{name} = {value}" for name, value in sorted(bad.items()))
-        return Verdict(view.check(self)(), bad, names or "every named metric is finite")
+        return Verdict(view.check(self)(past), bad, names or "every named metric is finite")
 
 
 def _is_pattern(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View, known, text
+from rltriage.rules.conditions.base import Check, Guards, Kind, Passing, Past, Reader, Rest, Verdict, View, known, text
 from rltriage.rules.conditions.equal import Spread
 from rltriage.rules.conditions.terms import Term
 
@@ -40,45 +40,61 @@ class Race(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile; the cheap half first."""
-        start, count = view.start(self.falling, self.baseline), view.count(self.falling)
-        enough = self.baseline + self.window
         gain, now = view.gain_z(self.rising, self.baseline, self.window), view.window(self.rising, self.window, "median")
-        spread = view.track(self.rising, ("spread",), Spread)
+        spread = view.track(self.rising, ("spread",), Spread.of)
         top = None if self.ceiling is None else self.ceiling.bind(view)
-        kept, limit, below = 1.0 - self.drop, self.gain_z, 1.0 - self.near
+        fallen, limit, below = view.passes(self._passing, self._level(view)), self.gain_z, 1.0 - self.near
 
-        def level() -> float | None:
-            first = start()
-            return None if first is None or first <= 0 or count() < enough else kept * first
-
-        fallen = view.passes(self.falling, (self.window, "median", None), "at_most", level)
-
-        def check() -> bool | None:
-            holds = fallen()
+        def check(past: Past) -> bool | None:
+            holds = fallen(past)
             if not holds:
                 return holds
-            z = gain()
-            if z is None or not spread.varied:
+            z = gain(past)
+            if z is None or not spread(past).varied:
                 return None
             if z >= limit:
                 return False
-            ceiling, reached = (None if top is None else top()), now()
+            ceiling, reached = (None if top is None else top(past)), now(past)
             return ceiling is None or reached is None or reached < ceiling - (1.0 - below) * abs(ceiling)
 
         return check
 
-    def explain(self, view: View) -> Verdict:
+    def rest(self, view: View) -> Rest:
+        """While the newest value of `falling` has not fallen."""
+        level = self._level(view)
+        fallen, kept = view.passes(self._passing, level), view.keeps(self._passing, level)
+
+        def rest(past: Past) -> Guards | None:
+            return kept(past) if fallen(past) is False else None
+
+        return rest
+
+    @property
+    def _passing(self) -> Passing:
+        return Passing(self.falling, self.window, "median", self.window, "at_most")
+
+    def _level(self, view: View) -> Reader:
+        """What `falling` has to fall to; None while its start is unknown or not positive."""
+        start, count = view.start(self.falling, self.baseline), view.count(self.falling)
+        kept, enough = 1.0 - self.drop, self.baseline + self.window
+
+        def level(past: Past) -> float | None:
+            first = start(past)
+            return None if first is None or first <= 0 or count(past) < enough else kept * first
+
+        return level
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        first = view.start(self.falling, self.baseline)()
-        current = view.window(self.falling, self.window, "median")()
-        z = view.gain_z(self.rising, self.baseline, self.window)()
-        values = known(
-            start=first, now=current, gain_z=z, ceiling=None if self.ceiling is None else self.ceiling.bind(view)()
-        )
+        first = view.start(self.falling, self.baseline)(past)
+        current = view.window(self.falling, self.window, "median")(past)
+        z = view.gain_z(self.rising, self.baseline, self.window)(past)
+        ceiling = None if self.ceiling is None else self.ceiling.bind(view)(past)
+        values = known(start=first, now=current, gain_z=z, ceiling=ceiling)
         reason = (
             f"{self.falling} {text(first)} -> {text(current)} (needs {self.drop:.0%} less), "
             f"gain z of {self.rising} {text(z)} (limit {self.gain_z:g})"
         )
-        if not view.track(self.rising, ("spread",), Spread).varied:
+        if not view.track(self.rising, ("spread",), Spread.of)(past).varied:
             reason += f"; {self.rising} never varied"
-        return Verdict(view.check(self)(), values, reason)
+        return Verdict(view.check(self)(past), values, reason)

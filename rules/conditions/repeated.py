@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Condition, Verdict, View
+from rltriage.rules.conditions.base import Check, Condition, Guards, Past, Rest, Verdict, View
 from rltriage.rules.conditions.logic import Compound
 
 
 class Tally:
     """The last known verdicts of a condition, one bit each, the newest lowest."""
 
-    __slots__ = ("bits", "check", "known", "mask", "newest", "row", "view")
+    __slots__ = ("bits", "known", "mask", "newest", "row", "size")
 
-    def __init__(self, view: View, check: Check, size: int) -> None:
-        self.view = view
-        self.check = check
+    def __init__(self, size: int) -> None:
+        self.size = size
         self.mask = (1 << size) - 1
         self.bits = 0
         self.known = 0
         self.newest: bool | None = None
         self.row = -1
 
-    def update(self) -> None:
-        """Take this row's verdict; a second record of the same row replaces it."""
-        row = self.view.row_index()
+    def take(self, newest: bool | None, row: int) -> None:
+        """Take a row's verdict; a second record of the same row replaces it."""
         if self.row == row and self.newest is not None:
             self.bits >>= 1
             self.known -= 1
         self.row = row
-        self.newest = newest = self.check()
+        self.newest = newest
         if newest is not None:
             self.bits = (self.bits << 1 | newest) & (self.mask << 1 | 1)
             self.known += 1
@@ -39,6 +38,11 @@ class Tally:
     def total(self) -> int:
         """How often it held."""
         return (self.bits & self.mask).bit_count()
+
+    @property
+    def blank(self) -> bool:
+        """Whether another verdict like the newest, if that is not true, would change nothing that can be told."""
+        return not self.bits and (self.newest is None or self.known >= self.size)
 
     def forget(self) -> None:
         """The run went back."""
@@ -77,21 +81,39 @@ class Repeated(Compound):
 
     def bind(self, view: View) -> Check:
         """Compile; the history runs the update at every observation, also where a combination would not ask."""
-        tally = self._tally(view)
-        view.each_row(self.when.metrics(), tally.update, tally.forget)
-        needed, mask = self.at_least, tally.mask
+        counted, inner, rest_inner = self._tally(view), view.check(self.when), view.rest(self.when)
 
-        def check(tally: Tally = tally, mask: int = mask, needed: int = needed) -> bool | None:
-            return None if tally.newest is None else (tally.bits & mask).bit_count() >= needed
+        def update(tally: Tally, past: Past) -> None:
+            tally.take(inner(past), past.index)
+
+        def rest(tally: Tally, past: Past) -> Guards | None:
+            return rest_inner(past) if tally.blank else None
+
+        view.each_row(self.when.metrics(), counted, update, rest)
+        needed = self.at_least
+
+        def check(past: Past) -> bool | None:
+            tally = counted(past)
+            return None if tally.newest is None else (tally.bits & tally.mask).bit_count() >= needed
 
         return check
 
-    def _tally(self, view: View) -> Tally:
-        return view.state(self, lambda: Tally(view, view.check(self.when), self.of))
+    def rest(self, view: View) -> Rest:
+        """While the count is 0 and the condition rests."""
+        counted, inner = self._tally(view), view.rest(self.when)
 
-    def explain(self, view: View) -> Verdict:
+        def rest(past: Past) -> Guards | None:
+            return inner(past) if counted(past).blank else None
+
+        return rest
+
+    def _tally(self, view: View) -> Callable[[Past], Tally]:
+        size = self.of
+        return view.state(self, lambda past: Tally(size))
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """How often it held, and why it did or did not at this row."""
-        tally, verdict = self._tally(view), self.when.explain(view)
+        tally, verdict = self._tally(view)(past), self.when.explain(view, past)
         count = tally.total
         reason = f"held in {count} of the last {min(tally.known, self.of)} (needs {self.at_least}): {verdict.reason}"
-        return Verdict(view.check(self)(), {**verdict.values, "held": float(count)}, reason)
+        return Verdict(view.check(self)(past), {**verdict.values, "held": float(count)}, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Guards, Kind, Past, Rest, Verdict, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,25 @@ class Resumed(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile the comparison of the rows since the resume."""
-        since, rows = view.since_resume, self.rows
+        rows = self.rows
 
-        def check() -> bool:
-            passed = since()
+        def check(past: Past) -> bool:
+            passed = past.since_resume()
             return passed is not None and passed < rows
 
         return check
 
-    def explain(self, view: View) -> Verdict:
+    def rest(self, view: View) -> Rest:
+        """Until the run resumes."""
+        rows = self.rows
+
+        def rest(past: Past) -> Guards | None:
+            passed = past.since_resume()
+            return () if passed is None or passed >= rows else None
+
+        return rest
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        passed = view.since_resume()
-        return Verdict(view.check(self)(), {}, "no resume seen" if passed is None else f"resumed {passed} rows ago")
+        passed = past.since_resume()
+        return Verdict(view.check(self)(past), {}, "no resume seen" if passed is None else f"resumed {passed} rows ago")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View
+from rltriage.rules.conditions.base import Check, Guards, Kind, Past, Rest, Verdict, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,21 @@ class Rows(Kind):
     def bind(self, view: View) -> Check:
         """Compile the comparison of the row's index and step."""
         first, last, max_step = self.first, self.last, self.max_step
-        index, step = view.row_index, view.step
 
-        def check() -> bool:
-            row = index()
-            return row >= first and (last is None or row <= last) and (max_step is None or step() <= max_step)
+        def check(past: Past) -> bool:
+            row = past.index
+            return row >= first and (last is None or row <= last) and (max_step is None or past.step <= max_step)
 
         return check
 
-    def settled(self, view: View) -> bool:
-        """The last row is past (steps may come again after a rewind, rows do not)."""
-        return self.last is not None and view.row_index() > self.last
+    def rest(self, view: View) -> Rest:
+        """For good, once the last row is past (steps may come again after a rewind, rows do not)."""
 
-    def explain(self, view: View) -> Verdict:
+        def rest(past: Past) -> Guards | None:
+            return () if self.last is not None and past.index > self.last else None
+
+        return rest
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        return Verdict(view.check(self)(), {}, f"row {view.row_index()} (step {view.step()}) of the segment")
+        return Verdict(view.check(self)(past), {}, f"row {past.index} (step {past.step}) of the segment")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf, nextafter
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Observer, Verdict, View, text
+from rltriage.rules.conditions.base import ROWS, Check, Guard, Guards, Kind, Observer, Past, Rest, Verdict, View, text
+from rltriage.rules.conditions.limits import renewed
 from rltriage.rules.conditions.noise import sorted_median
+
+QUIET = 8
+"""Rows for which a value that is no spike may rest."""
 
 
 class Neighbourhood(Observer):
@@ -33,8 +38,9 @@ class Neighbourhood(Observer):
             insort(self.sorted, before)
             if len(self.arrival) > self.size:
                 del self.sorted[bisect_left(self.sorted, self.arrival.pop(0))]
-        self.latest = abs(value)
-        self.peak = max(self.peak, self.latest)
+        self.latest = latest = abs(value)
+        if latest > self.peak:
+            self.peak = latest
 
     @property
     def reach(self) -> int:
@@ -48,6 +54,10 @@ class Neighbourhood(Observer):
         self.latest = None
         for value in values:
             self.push(value)
+
+    def least_median(self, rows: int) -> float:
+        """The median is at least this for so many more values; the neighbourhood is full."""
+        return self.sorted[max(0, (len(self.sorted) - 1) // 2 - rows)] if len(self.sorted) > 2 * rows else 0.0
 
     def median(self) -> float:
         """The median of the neighbourhood; the caller has checked that there is one."""
@@ -95,12 +105,13 @@ class Spike(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile; the deviation is computed only for values beyond the factor."""
-        around, floor, factor, mads, minimum = self._around(view), self.floor, self.factor, self.mads, self.min
+        tracked, floor, factor, mads, minimum = self._around(view), self.floor, self.factor, self.mads, self.min
         fresh = view.fresh(self.metric)
 
-        def check() -> bool | None:
+        def check(past: Past) -> bool | None:
+            around = tracked(past)
             value = around.latest
-            if value is None or len(around.sorted) < minimum or not fresh():
+            if value is None or len(around.sorted) < minimum or not fresh(past):
                 return None
             if value < floor:
                 return False
@@ -109,13 +120,32 @@ class Spike(Kind):
 
         return check
 
-    def _around(self, view: View) -> Neighbourhood:
-        key = ("neighbourhood", self.window, self.ignore)
-        return view.track(self.metric, key, lambda: Neighbourhood(self.window, self.ignore))
+    def rest(self, view: View) -> Rest:
+        """While the newest value is below the floor, or for some rows too small for what the median can become in them."""
+        tracked, logged, floor = self._around(view), view.count(self.metric), self.floor
+        below = nextafter(floor, -inf)
 
-    def explain(self, view: View) -> Verdict:
+        def rest(past: Past) -> Guards | None:
+            around = tracked(past)
+            value = around.latest
+            if value is None or not logged(past):
+                return (renewed(self.metric),)
+            if value < floor:
+                return (Guard(self.metric, -below, below),) if len(around.sorted) >= self.min else None
+            if len(around.sorted) < self.window:
+                return None
+            bound = self.factor * around.least_median(QUIET)
+            return (Guard(self.metric, -bound, bound), Guard(ROWS, 0.0, QUIET)) if value <= bound else None
+
+        return rest
+
+    def _around(self, view: View) -> Callable[[Past], Neighbourhood]:
+        size, ignore = self.window, self.ignore
+        return view.track(self.metric, ("neighbourhood", size, ignore), lambda past: Neighbourhood(size, ignore))
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        around, floor, factor, mads, minimum = self._around(view), self.floor, self.factor, self.mads, self.min
+        around, floor, factor, mads, minimum = self._around(view)(past), self.floor, self.factor, self.mads, self.min
         value = around.latest
         if value is None or len(around.sorted) < minimum:
             reason = f"{self.metric}: {len(around.sorted)} of {minimum} values before it"
@@ -126,4 +156,4 @@ class Spike(Kind):
             f"|{self.metric}| = {text(value)}, median {text(middle)} (needs {factor:g} x), MAD {text(deviation)} "
             f"(needs {mads:g} above), floor {floor:g}"
         )
-        return Verdict(view.check(self)(), values, reason)
+        return Verdict(view.check(self)(past), values, reason)

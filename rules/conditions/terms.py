@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rltriage.rules.conditions.base import Reader, View
+from rltriage.rules.conditions.base import Past, Reader, View
 
 Stat = Literal[
     "last",
@@ -109,6 +110,18 @@ class Term:
         """The value of a plain number, None for everything that can change."""
         return None if self.value is None or self.plus is not None or self.abs else self.value * self.times
 
+    def lasting(self, view: View) -> Callable[[Past], bool] | None:
+        """Whether the value stays as it is until config facts change; None if it never does."""
+        plus = None if self.plus is None else self.plus.lasting(view)
+        if self.plus is not None and plus is None:
+            return None
+        if self.metric is None:
+            return plus or _always
+        if self.stat not in ("first", "start") or self.window is not None or self.max_age is not None:
+            return None
+        complete = view.start(self.metric, 1 if self.stat == "first" else self.baseline)
+        return lambda past: complete(past) is not None and (plus is None or plus(past))
+
     def bind(self, view: View) -> Reader:
         """A reader of the operand's value, unknown while any part is."""
         read = self._source(view)
@@ -129,7 +142,7 @@ class Term:
             fact, default = view.fact(self.config), self.default
             return fact if default is None else _default(fact, default)
         constant = self.value
-        return lambda: constant
+        return lambda past: constant
 
     def _statistic(self, view: View, metric: str) -> Reader:
         """The reader of the statistic that the parameters name."""
@@ -174,44 +187,45 @@ def number(value: float) -> Term:
     return Term(value=value)
 
 
-# Parts of a reader are defaults of its function: smaller and faster than cells, and there are many of them in a run.
+def _always(past: Past) -> bool:
+    return True
 
 
 def _absolute(read: Reader) -> Reader:
-    def absolute(read: Reader = read) -> float | None:
-        value = read()
+    def absolute(past: Past) -> float | None:
+        value = read(past)
         return None if value is None else abs(value)
 
     return absolute
 
 
 def _affine(read: Reader, times: float, plus: float) -> Reader:
-    def affine(read: Reader = read, times: float = times, plus: float = plus) -> float | None:
-        value = read()
+    def affine(past: Past) -> float | None:
+        value = read(past)
         return None if value is None else times * value + plus
 
     return affine
 
 
 def _sum(read: Reader, times: float, other: Reader) -> Reader:
-    def total(read: Reader = read, times: float = times, other: Reader = other) -> float | None:
-        value, addend = read(), other()
+    def total(past: Past) -> float | None:
+        value, addend = read(past), other(past)
         return None if value is None or addend is None else times * value + addend
 
     return total
 
 
 def _difference(read: Reader, other: Reader) -> Reader:
-    def difference(read: Reader = read, other: Reader = other) -> float | None:
-        value, subtrahend = read(), other()
+    def difference(past: Past) -> float | None:
+        value, subtrahend = read(past), other(past)
         return None if value is None or subtrahend is None else value - subtrahend
 
     return difference
 
 
 def _default(read: Reader, default: float) -> Reader:
-    def with_default(read: Reader = read, default: float = default) -> float:
-        value = read()
+    def with_default(past: Past) -> float:
+        value = read(past)
         return default if value is None else value
 
     return with_default
@@ -220,7 +234,7 @@ def _default(read: Reader, default: float) -> Reader:
 def _young(read: Reader, view: View, metric: str, max_age: int) -> Reader:
     age = view.age(metric)
 
-    def young() -> float | None:
-        return read() if age() <= max_age else None
+    def young(past: Past) -> float | None:
+        return read(past) if age(past) <= max_age else None
 
     return young

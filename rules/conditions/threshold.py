@@ -5,10 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Reader, Verdict, View, text
+from rltriage.rules.conditions.base import (
+    Check,
+    Guard,
+    Guards,
+    Kind,
+    Passing,
+    Past,
+    Reader,
+    Rest,
+    Verdict,
+    View,
+    never,
+    text,
+)
+from rltriage.rules.conditions.limits import renewed, side, unequal
 from rltriage.rules.conditions.terms import Stat, Term, Window
 
 LIMITS = ("above", "at_least", "below", "at_most", "equals", "differs")
+FINAL = {
+    ("count", "below"),
+    ("count", "at_most"),
+    ("highest", "below"),
+    ("highest", "at_most"),
+    ("best", "below"),
+    ("best", "at_most"),
+    ("lowest", "above"),
+    ("lowest", "at_least"),
+}
+"""Comparisons that never hold again once they do not: what is counted never shrinks."""
 WORDS = {
     "above": "above",
     "at_least": "at or above",
@@ -87,39 +112,89 @@ class Threshold(Kind):
     def bind(self, view: View) -> Check:
         """Compile the comparison; a plain number becomes a constant."""
         name, limit = self.limit
-        window, constant = self._plain_window(), limit.constant
-        if window is not None and name in LIMITS[:4]:
-            return view.passes(self.metric, window, name, limit.bind(view) if constant is None else constant, self.abs)
+        constant, passing, extreme = limit.constant, self._passing(), self._extreme()
+        bound = limit.bind(view) if constant is None else constant
+        if passing is not None:
+            return view.passes(passing, bound)
         check = _compare(name, self.left.bind(view), limit.bind(view), self.tolerance, constant)
-        if window is not None and name == "equals" and window[1] == "max" and not (self.tolerance or self.abs):
-            bound = limit.bind(view) if constant is None else constant
-            return _both(view.passes(self.metric, window, "at_most", bound), check)
-        return check
+        return check if extreme is None else _both(view.passes(extreme, bound), check)
 
-    def _plain_window(self) -> tuple[int, str, int | None] | None:
-        """(size, stat, minimum) where the left side is the statistic of a window of several, and nothing else."""
+    def rest(self, view: View) -> Rest:
+        """While the newest value stays on its side of a limit that stays where it is."""
+        name, limit = self.limit
+        lasting, own, logged = limit.lasting(view), self.left.lasting(view), view.count(self.metric)
+        if lasting is None:
+            return never
+        check = view.check(self)
+        passing, extreme, bound = self._passing(), self._extreme(), limit.bind(view)
+        kept = never if passing is None else view.keeps(passing, bound)
+        if extreme is not None:
+            kept = _while_false(view.passes(extreme, bound), view.keeps(extreme, bound))
+        newest = view.last(self.metric) if self._is_newest else None
+        final = self.times == 1.0 and self.plus is None and not self.abs and (self.stat, name) in FINAL
+
+        def rest(past: Past) -> Guards | None:
+            if not logged(past):
+                return (renewed(self.metric),)
+            if not lasting(past):
+                return None
+            if (final and check(past) is False) or (own is not None and own(past)):
+                return ()
+            return kept(past) if newest is None else self._beside(newest(past), bound(past))
+
+        return rest
+
+    def _beside(self, value: float | None, bound: float | None) -> Guards | None:
+        """The newest value stays on its side of the limit."""
+        name = self.limit[0]
+        if value is None or bound is None:
+            return None
+        if name in LIMITS[:4]:
+            return (Guard(self.metric, *side(name, bound, value, self.abs)),)
+        if name == "equals" and not (self.tolerance or self.abs):
+            return (Guard(self.metric, *unequal(value, bound)),)
+        return None
+
+    def _extreme(self) -> Passing | None:
+        """Of an extreme of a window that has to equal a limit: what it has to pass at least."""
+        words = {"max": "at_most", "min": "at_least"}
+        window, plain = self.window, self.times == 1.0 and self.plus is None and not (self.tolerance or self.abs)
+        if window is None or window.stat not in words or window.skip or not plain or self.limit[0] != "equals":
+            return None
+        return Passing(self.metric, window.last, window.stat, window.min or window.last, words[window.stat])
+
+    @property
+    def _is_newest(self) -> bool:
+        """Whether the left side is the newest value or its size, and nothing else."""
+        window = self.window is None or (self.window.last == 1 and not self.window.skip)
+        return window and self.stat == "last" and self.max_age is None and self.times == 1.0 and self.plus is None
+
+    def _passing(self) -> Passing | None:
+        """The comparison where the left side is the statistic of a window of several, and nothing else."""
         window = self.window if self.stat != "now" else Window(self.recent, "median", self.min)
         if window is None or window.skip or window.last == 1 or self.max_age is not None:
             return None
-        return (window.last, window.stat, window.min) if self.times == 1.0 and self.plus is None else None
+        name = self.limit[0]
+        if name not in LIMITS[:4] or self.times != 1.0 or self.plus is not None:
+            return None
+        return Passing(self.metric, window.last, window.stat, window.min or window.last, name, self.abs)
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
         left = self.left
         name, limit = self.limit
-        value, bound = left.bind(view)(), limit.bind(view)()
+        value, bound = left.bind(view)(past), limit.bind(view)(past)
         values = {} if value is None else {str(left): value}
         if bound is not None and limit.constant is None:
             values["limit"] = bound
         reason = f"{left} = {text(value)}, limit: {WORDS[name]} {limit}"
-        return Verdict(view.check(self)(), values, reason if limit.constant is not None else f"{reason} = {text(bound)}")
+        return Verdict(
+            view.check(self)(past), values, reason if limit.constant is not None else f"{reason} = {text(bound)}"
+        )
 
 
 def _compare(name: str, read: Reader, other: Reader, tolerance: float, constant: float | None) -> Check:
-    """The check of one comparison: against a constant where it is one, which most rules have.
-
-    The parts are defaults of the functions: smaller and faster than cells, and there is one check per threshold and run.
-    """
+    """The check of one comparison: against a constant where it is one, which most rules have."""
     if name in ("equals", "differs"):
         return _near(read, other, tolerance, name == "equals")
     return _general(name, read, other) if constant is None else _constant(name, read, constant)
@@ -128,28 +203,32 @@ def _compare(name: str, read: Reader, other: Reader, tolerance: float, constant:
 def _both(one: Check, other: Check) -> Check:
     """The second where the first, which is cheaper and true whenever the second is, holds."""
 
-    def both(one: Check = one, other: Check = other) -> bool | None:
-        holds = one()
-        return other() if holds else holds
+    def both(past: Past) -> bool | None:
+        holds = one(past)
+        return other(past) if holds else holds
 
     return both
 
 
+def _while_false(check: Check, rest: Rest) -> Rest:
+    return lambda past: rest(past) if check(past) is False else None
+
+
 def _constant(name: str, read: Reader, limit: float) -> Check:
-    def above(read: Reader = read, limit: float = limit) -> bool | None:
-        value = read()
+    def above(past: Past) -> bool | None:
+        value = read(past)
         return None if value is None else value > limit
 
-    def at_least(read: Reader = read, limit: float = limit) -> bool | None:
-        value = read()
+    def at_least(past: Past) -> bool | None:
+        value = read(past)
         return None if value is None else value >= limit
 
-    def below(read: Reader = read, limit: float = limit) -> bool | None:
-        value = read()
+    def below(past: Past) -> bool | None:
+        value = read(past)
         return None if value is None else value < limit
 
-    def at_most(read: Reader = read, limit: float = limit) -> bool | None:
-        value = read()
+    def at_most(past: Past) -> bool | None:
+        value = read(past)
         return None if value is None else value <= limit
 
     return above if name == "above" else at_least if name == "at_least" else below if name == "below" else at_most
@@ -158,8 +237,8 @@ def _constant(name: str, read: Reader, limit: float) -> Check:
 def _general(name: str, read: Reader, other: Reader) -> Check:
     strict, sign = name in ("above", "below"), 1.0 if name in ("above", "at_least") else -1.0
 
-    def beyond(read: Reader = read, other: Reader = other, strict: bool = strict, sign: float = sign) -> bool | None:
-        value, limit = read(), other()
+    def beyond(past: Past) -> bool | None:
+        value, limit = read(past), other(past)
         if value is None or limit is None:
             return None
         return sign * value > sign * limit if strict else sign * value >= sign * limit
@@ -168,8 +247,8 @@ def _general(name: str, read: Reader, other: Reader) -> Check:
 
 
 def _near(read: Reader, other: Reader, tolerance: float, equal: bool) -> Check:
-    def near(read: Reader = read, other: Reader = other, tolerance: float = tolerance, equal: bool = equal) -> bool | None:
-        value, limit = read(), other()
+    def near(past: Past) -> bool | None:
+        value, limit = read(past), other(past)
         if value is None or limit is None:
             return None
         return (value == limit or abs(value - limit) <= tolerance) is equal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Guards, Kind, Past, Rest, Verdict, View, text
 from rltriage.rules.conditions.components import Part, Parts
 
 
@@ -45,39 +45,47 @@ class Trade(Kind):
         parts, total = self._parts(view), view.gain_z(self.total)
         z, fallen = self.z, self.fallen
 
-        def fell(part: Part) -> bool | None:
-            start, now, gain = part.start(), part.now(), part.gain()
+        def fell(part: Part, past: Past) -> bool | None:
+            start, now, gain = part.start(past), part.now(past), part.gain(past)
             if start is None or now is None or gain is None:
                 return None
             return start > 0 and now <= fallen * start and gain <= -z
 
-        def check() -> bool | None:
-            found = parts.current()
-            gain = total() if len(found) >= 2 else None
+        def check(past: Past) -> bool | None:
+            found = parts.of(past)
+            gain = total(past) if len(found) >= 2 else None
             if gain is None:
                 return None
             if gain <= -z:
                 return False
-            falls = [fell(part) for part in found]
+            falls = [fell(part, past) for part in found]
             if True in falls:
-                rises = [part.gain() for part in found]
+                rises = [part.gain(past) for part in found]
                 return any(rise is not None and rise >= z for rise in rises)
             return None if None in falls else False
 
         return check
 
-    def _parts(self, view: View) -> Parts:
-        return view.state(self, lambda: Parts(view, self.components, self.total))
+    def rest(self, view: View) -> Rest:
+        """While no component has been logged."""
+        parts = self._parts(view)
 
-    def explain(self, view: View) -> Verdict:
+        def rest(past: Past) -> Guards | None:
+            return None if parts.of(past) else ()
+
+        return rest
+
+    def _parts(self, view: View) -> Parts:
+        return view.once(("parts", self.components, self.total), lambda: Parts(view, self.components, self.total))
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
         total = view.gain_z(self.total)
         values = {}
-        for part in self._parts(view).current():
-            gain = part.gain()
+        for part in self._parts(view).of(past):
+            gain = part.gain(past)
             if gain is not None:
                 values[f"gain_z of {part.name}"] = gain
         listed = ", ".join(f"{name} {text(value)}" for name, value in values.items())
-        return Verdict(
-            view.check(self)(), values, f"{listed or 'no components seen'}; gain_z of {self.total} {text(total())}"
-        )
+        reason = f"{listed or 'no components seen'}; gain_z of {self.total} {text(total(past))}"
+        return Verdict(view.check(self)(past), values, reason)

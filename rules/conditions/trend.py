@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rltriage.rules.conditions.base import Check, Kind, Observer, Verdict, View, text
+from rltriage.rules.conditions.base import Check, Guards, Kind, Observer, Past, Rest, Verdict, View, text
 from rltriage.rules.conditions.noise import median, noise, standard_error, z_score
 
 NOISE_SIZE = 30
@@ -25,19 +25,19 @@ class Course(Observer):
         "highest",
         "kept",
         "lowest",
+        "past",
         "size",
-        "step",
         "steps",
         "values",
         "window_steps",
     )
 
-    def __init__(self, size: int, window_steps: int | None, from_start: bool, step: Callable[[], int]) -> None:
+    def __init__(self, size: int, window_steps: int | None, from_start: bool, past: Past) -> None:
         self.size = size
         self.window_steps = window_steps
         self.from_start = from_start
         self.kept = max(size, NOISE_SIZE) if from_start else size
-        self.step = step
+        self.past = past
         self.values = array("d")
         self.steps = array("q")
         self.first_half = array("d")
@@ -55,7 +55,7 @@ class Course(Observer):
         if len(self.values) > self.kept:
             del self.values[0]
         if self.window_steps is not None:
-            self.steps.append(self.step())
+            self.steps.append(self.past.step)
             if len(self.steps) > self.kept:
                 del self.steps[0]
             while self.steps[0] <= self.steps[-1] - self.window_steps:
@@ -166,12 +166,13 @@ class Trend(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile; the halves are computed once per observation and shared."""
-        course = self._course(view)
+        tracked = self._course(view)
         direction, limit, flat, ratio, monotone = self.direction, self.z, self.flat, self.ratio, self.monotone
         start_min = 0.0 if self.start_min is None else self.start_min
         sign = -1.0 if direction == "down" else 1.0
 
-        def check() -> bool | None:
+        def check(past: Past) -> bool | None:
+            course = tracked(past)
             if monotone and course.came_back(sign, start_min):
                 return False
             halves = course.halves()
@@ -188,13 +189,24 @@ class Trend(Kind):
 
         return check
 
-    def _course(self, view: View) -> Course:
-        key = ("course", self.window, self.window_steps, self.from_start)
-        return view.track(self.metric, key, lambda: Course(self.window, self.window_steps, self.from_start, view.step))
+    def rest(self, view: View) -> Rest:
+        """For good, once a later value was back where a monotone trend began."""
+        tracked, sign = self._course(view), -1.0 if self.direction == "down" else 1.0
+        start_min = 0.0 if self.start_min is None else self.start_min
 
-    def explain(self, view: View) -> Verdict:
+        def rest(past: Past) -> Guards | None:
+            return () if self.monotone and tracked(past).came_back(sign, start_min) else None
+
+        return rest
+
+    def _course(self, view: View) -> Callable[[Past], Course]:
+        size, steps, from_start = self.window, self.window_steps, self.from_start
+        key = ("course", size, steps, from_start)
+        return view.track(self.metric, key, lambda past: Course(size, steps, from_start, past))
+
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        course = self._course(view)
+        course = self._course(view)(past)
         halves = course.halves()
         if halves is None:
             return Verdict(None, {}, f"{self.metric}: {course.count} observations are too few")
@@ -203,4 +215,4 @@ class Trend(Kind):
         reason = f"{self.metric}: half medians {text(first)} -> {text(second)}, z {text(z)}"
         if self.start_min is not None and abs(first) < self.start_min:
             reason += f"; a start below {self.start_min:g} cannot be judged"
-        return Verdict(view.check(self)(), values, reason)
+        return Verdict(view.check(self)(past), values, reason)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Baseline, Check, Kind, Verdict, View
+from rltriage.rules.conditions.base import Baseline, Check, Guards, Kind, Past, Rest, Verdict, View
 
 COARSE = 1e-5
 """A log that rounds to this or coarser cannot tell an exact value from a near one until `COARSE_MIN` observations."""
@@ -17,10 +18,10 @@ SETTLED = 5
 class Exact(Baseline):
     """Counts the informative observations and remembers whether one differed."""
 
-    __slots__ = ("broken", "count", "equals", "gated", "seen", "view")
+    __slots__ = ("broken", "count", "equals", "gated", "past", "seen")
 
-    def __init__(self, view: View, equals: float, gated: bool) -> None:
-        self.view = view
+    def __init__(self, past: Past, equals: float, gated: bool) -> None:
+        self.past = past
         self.equals = equals
         self.gated = gated
         self.seen = 0
@@ -38,14 +39,13 @@ class Exact(Baseline):
             return
         self.seen += 1
         if self.gated:
-            moved = self.view.moved()
+            moved = self.past.moved()
             if moved is False or (moved is None and self.seen < SETTLED):
                 return
         if value == self.equals:
             self.count += 1
         else:
             self.broken = True
-            self.view.settled()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,37 +79,43 @@ class Trivial(Kind):
     def bind(self, view: View) -> Check:
         """Compile to a counter that is false for good once another value was seen."""
         minimum = self.min
-        exact = self._exact(view)
+        tracked = self._exact(view)
         resolution = view.resolution(self.metric)
 
-        def check() -> bool | None:
+        def check(past: Past) -> bool | None:
+            exact = tracked(past)
             if exact.broken:
                 return False
             if exact.count < minimum:
                 return None
             if exact.count < COARSE_MIN:
-                step = resolution()
+                step = resolution(past)
                 if step is not None and step >= COARSE:
                     return None
             return True
 
         return check
 
-    def settled(self, view: View) -> bool:
-        """One other value was seen."""
-        return self._exact(view).broken
+    def rest(self, view: View) -> Rest:
+        """For good, once another value was seen."""
+        tracked = self._exact(view)
 
-    def _exact(self, view: View) -> Exact:
+        def rest(past: Past) -> Guards | None:
+            return () if tracked(past).broken else None
+
+        return rest
+
+    def _exact(self, view: View) -> Callable[[Past], Exact]:
         equals, gated = self.equals, self.informative
-        return view.track(self.metric, ("exact", equals, gated), lambda: Exact(view, equals, gated))
+        return view.track(self.metric, ("exact", equals, gated), lambda past: Exact(past, equals, gated))
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        equals, minimum, exact = self.equals, self.min, self._exact(view)
+        equals, minimum, exact = self.equals, self.min, self._exact(view)(past)
         values = {"observations": float(exact.count)}
         if exact.broken:
             return Verdict(False, values, f"{self.metric} was not always exactly {equals:g}")
         reason = f"{self.metric} exactly {equals:g} in all of {exact.count} informative observations, needs {minimum}"
-        step = view.resolution(self.metric)()
+        step = view.resolution(self.metric)(past)
         coarse = f" (the log rounds to {step:g}: needs {COARSE_MIN})" if step is not None and step >= COARSE else ""
-        return Verdict(view.check(self)(), values, reason + coarse)
+        return Verdict(view.check(self)(past), values, reason + coarse)

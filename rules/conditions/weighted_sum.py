@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Reader, Verdict, View, known, text
+from rltriage.rules.conditions.base import Check, Guards, Kind, Past, Reader, Rest, Verdict, View, known, text
 from rltriage.rules.conditions.components import Part, Parts
 
 
@@ -43,42 +43,51 @@ class WeightedSum(Kind):
         """Compile over the components seen so far."""
         total, fresh, expected = view.last(self.total), view.fresh(self.total), self._expected(view)
 
-        def check() -> bool | None:
-            value, other = total(), expected()
-            if value is None or other is None or not fresh():
+        def check(past: Past) -> bool | None:
+            value, other = total(past), expected(past)
+            if value is None or other is None or not fresh(past):
                 return None
             return (abs(value - other) <= max(self.tolerance, self.relative * abs(value))) is self.holds
 
         return check
 
+    def rest(self, view: View) -> Rest:
+        """While no component has been logged."""
+        parts = self._parts(view)
+
+        def rest(past: Past) -> Guards | None:
+            return None if parts.of(past) else ()
+
+        return rest
+
     def _parts(self, view: View) -> Parts:
-        return view.state(self, lambda: Parts(view, self.components, self.total))
+        return view.once(("parts", self.components, self.total), lambda: Parts(view, self.components, self.total))
 
     def _expected(self, view: View) -> Reader:
         """The weighted sum of this row's components."""
         parts, weights = self._parts(view), view.fact_text(self.weights)
 
-        def expected() -> float | None:
-            found = parts.current()
-            factors = _weights(weights(), found) if found else None
+        def expected(past: Past) -> float | None:
+            found = parts.of(past)
+            factors = _weights(weights(past), found) if found else None
             if factors is None:
                 return None
             result = 0.0
             for part, weight in zip(found, factors, strict=True):
-                value = part.last()
-                if value is None or not part.fresh():
+                value = part.last(past)
+                if value is None or not part.fresh(past):
                     return None
                 result += weight * value
             return result
 
         return expected
 
-    def explain(self, view: View) -> Verdict:
+    def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
-        value, other = view.last(self.total)(), self._expected(view)()
-        names = ", ".join(part.name for part in self._parts(view).current())
+        value, other = view.last(self.total)(past), self._expected(view)(past)
+        names = ", ".join(part.name for part in self._parts(view).of(past))
         reason = f"{self.total} = {text(value)}, weighted sum of {names or 'no components'} = {text(other)}"
-        return Verdict(view.check(self)(), known(total=value, sum=other), reason)
+        return Verdict(view.check(self)(past), known(total=value, sum=other), reason)
 
 
 def _weights(fact: object, parts: Sequence[Part]) -> list[float] | None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rltriage.engine.history import History
+from rltriage.engine.layout import Layout
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.plan import finite
 from rltriage.engine.rows import Row, Run
@@ -71,8 +72,9 @@ def test_readers_agree_with_the_definitions(series, baseline, size, skip) -> Non
         "best": Term(metric="x", stat="best", recent=size),
         "trough": Term(metric="x", stat="trough"),
     }
-    history = History({})
-    read = {name: term.bind(history) for name, term in terms.items()}
+    layout = Layout()
+    read = {name: term.bind(layout) for name, term in terms.items()}
+    history = History(layout, {})
     seen: list[float] = []
     for step, value in enumerate(series):
         feed(history, step, {} if value is None else {"x": value})
@@ -89,7 +91,7 @@ def test_readers_agree_with_the_definitions(series, baseline, size, skip) -> Non
         }
         if len(seen) < 3:
             expected["gain_z"] = None  # there is no noise to speak of yet
-        found = {name: reader() for name, reader in read.items()}
+        found = {name: reader(history) for name, reader in read.items()}
         assert all(close(found[name], expected[name]) for name in terms), (found, expected)
 
 
@@ -105,17 +107,19 @@ def feed(history, step, metrics):
     """One row, as the monitor does it."""
     history.begin(step, None)
     good, bad = finite(metrics)
-    history.take(metrics, good, history.follow(good), history.pairs.values(), bad)
+    known = history.follow(good)
+    history.take(metrics, good, known, history.pairs.values(), bad)
 
 
 def verdicts(condition, series):
     """The check at every row."""
-    history = History({})
-    check = history.check(condition)
+    layout = Layout()
+    check = layout.check(condition)
+    history = History(layout, {})
     found = []
     for step, value in enumerate(series):
         feed(history, step, {} if value is None else {"x": value})
-        found.append(check())
+        found.append(check(history))
     return found
 
 
@@ -181,8 +185,9 @@ def test_a_rewind_undoes_the_rows_that_it_drops(series, back) -> None:
         Term(metric="x", stat="start", baseline=3),
         Term(metric="x", stat="noise"),
     ]
-    gone, never = History({}), History({})
-    read = [[term.bind(history) for term in terms] for history in (gone, never)]
+    layout = Layout()
+    read = [term.bind(layout) for term in terms]
+    gone, never = History(layout, {}), History(layout, {})
     for step, value in enumerate(series):
         feed(gone, step, {"x": value})
         if step < len(series) - back:
@@ -191,7 +196,7 @@ def test_a_rewind_undoes_the_rows_that_it_drops(series, back) -> None:
     for step in range(3):
         feed(gone, len(series) - back + step, {"x": 7.0 + step})
         feed(never, len(series) - back + step, {"x": 7.0 + step})
-        assert [reader() for reader in read[0]] == [reader() for reader in read[1]]
+        assert [reader(gone) for reader in read] == [reader(never) for reader in read]
 
 
 def test_only_metrics_that_a_rule_reads_are_kept() -> None:

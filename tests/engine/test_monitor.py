@@ -251,12 +251,12 @@ class Broken(Kind):
         """Fails when x is 2."""
         last = view.last("x")
 
-        def check():
-            return 1 / (2 - last()) < 0
+        def check(past):
+            return 1 / (2 - last(past)) < 0
 
         return check
 
-    def explain(self, view):
+    def explain(self, view, past):
         """Never reached."""
         return Verdict(None, {}, "")
 
@@ -276,8 +276,8 @@ class BrokenTracker(Broken):
 
     def bind(self, view):
         """Ask for the tracker."""
-        view.track("x", ("broken",), self.Tracker)
-        return lambda: None
+        view.track("x", ("broken",), lambda past: self.Tracker())
+        return lambda past: None
 
 
 @pytest.mark.parametrize("kind", [Broken, BrokenTracker])

@@ -20,7 +20,9 @@ from rltriage.engine.reference import (
     to_json,
     write_reference,
 )
+from rltriage.engine.report import ConfigChange
 from rltriage.engine.rows import Fact, Row, Run
+from rltriage.engine.rundir import RunDirectory
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.loader import load_rules
 
@@ -163,6 +165,40 @@ def test_the_first_reference_that_fits_is_used_and_facts_may_come_later():
     assert fitted.bounds("x", 4) is None and "may not fit" in fitted.why_not
     fitted.learn({"lr": Fact(1.0, "logged")})
     assert fitted.bounds("x", 4) is not None and fitted.why_not == ""
+
+
+def test_what_differs_in_config_is_said_against_reference_and_earlier_run(tmp_path):
+    """Known facts alone are compared; a reference that fits differs in nothing, an earlier run in what was changed."""
+    reference = build(runs(facts={"lr": Fact(1e-3, "declared"), "kl_coef": Fact(0.04, "declared")}), "mine")
+    run = tmp_path / "r1"
+    files = RunDirectory(run, "r1", config={"lr": 1e-2, "steps": 5}, profile="generic")
+    files.row(Row(0, {"reward": 0.1}))
+    files.close()
+    fitted = Fitted((reference, read_reference(run)))
+    facts = {"lr": Fact(1e-2, "declared"), "kl_coef": Fact(0, "logged")}
+    healthy = "the healthy reference mine"
+    assert fitted.changes(facts) == (
+        ConfigChange("kl_coef", 0.04, 0, healthy),
+        ConfigChange("lr", 1e-3, 1e-2, healthy),
+    )
+    assert fitted.changes({"lr": Fact(1e-3, "declared")}) == (ConfigChange("lr", 1e-2, 1e-3, "the run r1"),)
+    assert fitted.bounds("x", 0) is None and "does not fit" in (fitted.learn(facts) or fitted.why_not)
+
+
+def test_an_earlier_run_without_rows_is_one_clear_error(tmp_path):
+    """A folder is taken for a run."""
+    (tmp_path / "rows.jsonl").write_text("")
+    with pytest.raises(RltriageError):
+        read_reference(tmp_path)
+
+
+def test_a_shipped_reference_is_compared_only_with_runs_that_know_its_facts():
+    """Another trainer's run does not hear that it is not ours; ours hears what was changed."""
+    from rltriage.trainer.config import TrainConfig, config_facts
+
+    ours = {name: Fact(value, "declared") for name, value in config_facts(TrainConfig(lr=1e-2), steps=24).items()}
+    assert [(change.fact, change.before, change.now) for change in Fitted().changes(ours)] == [("lr", 1e-3, 1e-2)]
+    assert Fitted().changes({"lr": Fact(5.0, "declared")}) == ()
 
 
 def test_band_rules_are_skipped_with_the_reason_where_no_reference_fits():

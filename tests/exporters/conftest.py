@@ -1,12 +1,17 @@
 """What the exporter tests share: the real metric catalogue, one alert, and gauges with a clock that the test moves."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
+from rltriage import service
 from rltriage.engine.report import Alert, Incident, Suspect
+from rltriage.exporters import gauges as gauges_module
+from rltriage.exporters import samples
 from rltriage.exporters.gauges import Gauges
+from rltriage.exporters.naming import Family
 from rltriage.rules.model import Catalogue, FirstTest, MetricInfo
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +33,29 @@ def metrics():
     """The shipped metric catalogue."""
     entries = yaml.safe_load(METRICS.read_text())["metrics"]
     return {name: MetricInfo(name=name, **entry) for name, entry in entries.items()}
+
+
+@pytest.fixture(scope="session")
+def exported(metrics):
+    """The name of every sample that rltriage exports, unmapped metrics apart."""
+    values = [value for module in (gauges_module, samples, service) for value in vars(module).values()]
+    return {value.sample_name for value in values if isinstance(value, Family)} | {
+        info.prometheus for info in metrics.values()
+    }
+
+
+@pytest.fixture
+def vmalert(server_binary, tmp_path):
+    """Loads rule files, given as texts, in the real vmalert; returns the finished process."""
+    binary = server_binary("vmalert")
+
+    def load(*texts):
+        for number, text in enumerate(texts):
+            (tmp_path / f"vmalert-{number}.yml").write_text(text)
+        files = [f"-rule={tmp_path}/vmalert-{number}.yml" for number in range(len(texts))]
+        return subprocess.run([binary, "-dryRun", *files], capture_output=True, text=True, timeout=60)
+
+    return load
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from rltriage.engine.report import StepReport
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.collector import GaugesCollector
+from rltriage.exporters.state import Health
 
 
 def families(text, parse):
@@ -27,7 +28,8 @@ def test_the_collector_and_the_renderer_are_equal_in_both_formats(gauges, alert)
     for name in ("a", 'b"\\\n'):
         run = Run(name, {"team": name}, {"lr": Fact(1e-3, "declared")})
         row = Row(3, {"reward": 0.1, "length_pass": 3.0, "check_x": 1.0, "Odd/name": float("nan"), "loss": float("-inf")})
-        gauges.publish(run, row, StepReport(3, (alert,)), seconds=0.001)
+        gauges.publish(run, row, StepReport(3, (alert,)))
+        gauges.measured(run, Health(0.001, 1, 2.5))
     registry = CollectorRegistry()
     registry.register(GaugesCollector(gauges))
     text = families(gauges.render(), parse_text)

@@ -51,6 +51,15 @@ def test_promtool_accepts_the_rules_and_their_tests_pass(server_binary, pack, tm
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_vmalert_loads_the_rules(vmalert, pack):
+    """Both ways to compile, the whole shipped pack; what it does not know it refuses, so that loading means something."""
+    compiled = [compile_(pack, CATALOGUE).rules for compile_ in (compile_engine, compile_metrics)]
+    done = vmalert(*compiled)
+    assert done.returncode == 0, done.stderr
+    refused = vmalert(compiled[0].replace("  labels:\n", "  keep_firing_for: 1m\n    labels:\n", 1))
+    assert refused.returncode != 0 and "unknown fields in rule: keep_firing_for" in refused.stderr
+
+
 def test_the_generated_tests_fail_on_a_wrong_rule(server_binary, pack, tmp_path):
     """A test that cannot fail proves nothing."""
     promtool = server_binary("promtool")

@@ -13,7 +13,8 @@ from rltriage.engine.report import EMPTY, Incident, StepReport, Suspect
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.gauges import QUIET_RUNS, Gauges
 from rltriage.exporters.naming import Family, Series
-from rltriage.rules.model import Rule
+from rltriage.exporters.state import Health
+from rltriage.rules.model import MetricInfo, Rule
 
 RUN = Run("demo", {"project": "gym"})
 
@@ -172,8 +173,45 @@ def test_suspect_scores_follow_the_incident_and_go_with_the_last_alert(gauges, a
     incident = Incident("i", "demo", 7, 5, "critical", suspects, "t", "t", "stop", (alert.rule,))
     gauges.publish(RUN, Row(7, {}), StepReport(7, (alert,), incident))
     assert value(gauges, "rltriage_incident_suspect_score", fault="mask_shift") == 0.8
+    told = {"severity": "critical", "fault": "mask_shift", "first_test": "t", "best_test": "t", "action": "stop"}
+    assert value(gauges, "rltriage_incident_info", **told) == 1
     gauges.publish(RUN, Row(8, {}), StepReport(8, (replace(alert, state="resolved"),)))
     assert value(gauges, "rltriage_incident_suspect_score", fault="mask_shift") is None
+    assert value(gauges, "rltriage_incident_info", **told) is None
+
+
+def test_what_watching_costs_and_what_failed_is_shown_with_the_next_row(gauges):
+    """Seconds, switched-off rules, the usual interval, and the healthy range of canonical metrics with their labels."""
+    gauges.publish(RUN, Row(0, {"reward": 1.0}), EMPTY)
+    assert value(gauges, "rltriage_rules_failed") == 0 and value(gauges, "rltriage_evaluation_seconds_total") == 0
+    assert value(gauges, "rltriage_row_interval_seconds") is None
+    healthy = {"length_fail": (9.0, 14.0), "entropy": (0.2, 0.5), "actor/unknown": (0.0, 1.0)}
+    gauges.measured(RUN, Health(0.25, 2, 30.0, healthy))
+    gauges.publish(RUN, Row(1, {"reward": 1.0}), EMPTY)
+    assert value(gauges, "rltriage_rules_failed") == 2 and value(gauges, "rltriage_evaluation_seconds_total") == 0.25
+    assert value(gauges, "rltriage_row_interval_seconds") == 30
+    length = "rltriage_healthy_outcome_response_length_mean_tokens"
+    assert value(gauges, length, outcome="incorrect", bound="low") == 9
+    assert value(gauges, "rltriage_healthy_policy_entropy_nats", bound="high") == 0.5
+    assert b"unknown" not in gauges.render()
+    gauges.publish(replace(RUN, labels={"team": "a"}), Row(2, {"reward": 1.0}), EMPTY)
+    assert value(gauges, "rltriage_rules_failed", run=RUN.id, team="a") == 2
+
+
+def test_cost_of_a_run_that_is_refused_is_no_error(metrics):
+    """Beyond the limit of runs nothing is kept, and nothing raises."""
+    gauges = Gauges(metrics, max_runs=1)
+    gauges.publish(Run("a"), Row(0, {}), EMPTY)
+    gauges.measured(Run("b"), Health(1.0))
+    assert value(gauges, "rltriage_exporter_runs") == 1
+
+
+@pytest.mark.parametrize(("name", "labels"), [("", {}), ("my score", {}), ("my_score", {"bad-label": "x"})])
+def test_a_metric_that_a_pack_declares_without_a_valid_name_is_exported_as_an_unknown_one(metrics, name, labels):
+    """One family with a name that is none would make the whole scrape unreadable."""
+    gauges = Gauges({**metrics, "rejected_frac": MetricInfo("rejected_frac", "", "", "", "", name, labels)})
+    gauges.publish(RUN, Row(0, {"rejected_frac": 0.5, "reward": 1.0}), EMPTY)
+    assert value(gauges, "rltriage_extra_rejected_frac") == 0.5 and value(gauges, "rltriage_reward_mean") == 1
 
 
 def test_declared_rules_are_zero_before_they_fire(metrics, alert):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from rltriage.engine.report import ConfigChange, Note
 from rltriage.engine.rows import Fact
 from rltriage.exporters.jsonlines import alert_json, dumps, incident_json, run_json
 
@@ -18,7 +19,9 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 @pytest.fixture
 def incident(incident):
     """The folder's incident with short names."""
-    return replace(incident, unexplained=("x",), rivals_told_apart_by="logp_gap")
+    changed = (ConfigChange("kl_coef", 0.04, [1], "the run r"),)
+    notes = (Note("spike"), Note("ask", "mask_shift", "?"))
+    return replace(incident, unexplained=("x",), rivals_told_apart_by="logp_gap", changed=changed, notes=notes)
 
 
 def test_an_alert_is_exactly_the_documented_object(alert, catalogue):
@@ -57,6 +60,11 @@ def test_an_alert_is_exactly_the_documented_object(alert, catalogue):
 def test_an_incident_holds_both_tests_and_what_stays_unexplained(incident, catalogue):
     """The cheapest test that can run now and the one that decides best are both objects."""
     found = incident_json(incident, catalogue)
+    assert found["config_changed"] == [{"fact": "kl_coef", "before": 0.04, "now": [1], "against": "the run r"}]
+    assert found["notes"] == [
+        {"rule": "spike", "fault": None, "question": ""},
+        {"rule": "ask", "fault": "mask_shift", "question": "?"},
+    ]
     assert (found["type"], found["action"], found["onset_step"], found["unexplained"]) == ("incident", "stop", 5, ["x"])
     assert (found["first_test"]["tier"], found["best_test"]["id"]) == ("dump", "check_mask")
 

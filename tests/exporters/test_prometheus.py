@@ -13,6 +13,7 @@ import pytest
 from rltriage.engine.report import EMPTY, Incident, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.http import serve_metrics
+from rltriage.exporters.state import Health
 
 PAUSE = threading.Event()
 
@@ -23,7 +24,8 @@ def filled(gauges, metrics, alert):
     names = [name.replace("<id>", "mask_is_policy_tokens") for name in metrics]
     incident = Incident("i", "demo", 7, 5, "critical", alert.suspects, "t", "t", "stop", (alert.rule,))
     row = Row(7, {**dict.fromkeys(names, 0.5), "actor/entropy_loss": 1.0})
-    gauges.publish(Run("demo", {"project": "gym"}), row, StepReport(7, (alert,), incident), seconds=1e-4)
+    gauges.publish(Run("demo", {"project": "gym"}), row, StepReport(7, (alert,), incident))
+    gauges.measured(Run("demo", {"project": "gym"}), Health(1e-4, 0, 30.0))
     return gauges
 
 

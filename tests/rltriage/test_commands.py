@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 
 def _rows(tmp_path: Path, rows: list[dict]) -> Path:
@@ -179,3 +180,13 @@ def test_gauges_are_served_while_training(rltriage, tmp_path: Path) -> None:
     ran = rltriage("train", "--steps", 2, "--listen", "127.0.0.1:0", "--runs", tmp_path)
     assert ran.code == 0
     assert "/metrics" in ran.out
+
+
+def test_the_command_line_writes_the_object(rltriage, tmp_path):
+    """`rules compile --to prometheusrule`: the same groups as the rule file, of the pack and of the alerts on rltriage."""
+    for more, name in (((), "rltriage"), (("--kind", "meta"), "rltriage-meta")):
+        for target, file in (("prometheus", "rules.yaml"), ("prometheusrule", "object.yaml")):
+            assert rltriage("rules", "compile", "--to", target, *more, "-o", tmp_path / file).code == 0
+        found = yaml.safe_load((tmp_path / "object.yaml").read_text())
+        assert found["metadata"]["name"] == name
+        assert found["spec"] == yaml.safe_load((tmp_path / "rules.yaml").read_text())

@@ -198,3 +198,12 @@ def test_bench_without_recorded_runs_says_how_to_get_them(rltriage, tmp_path):
     """A wheel has none."""
     ran = rltriage("bench", "--runs", tmp_path)
     assert ran.code == 2 and "make runs" in ran.err
+
+
+def test_bench_judges_the_faults_that_are_named_alone(rltriage, tmp_path):
+    """One fault of two; a slip gets the nearest name."""
+    write_runs(tmp_path, read_runs(RUNS, ("mask_shift", "sign_flip")), sources="s", command="c")
+    ran = rltriage("bench", "--runs", tmp_path, "--fault", "sign_flip")
+    assert ran.code == 0 and "5 sign_flip" in ran.out and "mask_shift" not in ran.out
+    ran = rltriage("bench", "--runs", tmp_path, "--fault", "sign_flp")
+    assert ran.code == 2 and "did you mean sign_flip?" in ran.err

@@ -84,3 +84,30 @@ def test_coverage_says_what_can_be_named_and_what_to_log(rltriage, slow):
     found = json.loads(rltriage("coverage", slow, "--json").out)
     assert found["run"] == "slow" and found["add"]["faults"]
     assert {entry["level"] for entry in found["faults"]} <= {"named", "hinted", "hidden", "excluded"}
+
+
+def test_an_incident_says_what_differs_from_reference_and_earlier_run(rltriage, tmp_path, healthy):
+    """As text, as JSON and in the report: the KL is off where the healthy runs, and the run before, had it on."""
+    file, sick = tmp_path / "mine.json", tmp_path / "sick.jsonl"
+    config = ("--config", "kl_coef=0.04")
+    rltriage("reference", "build", *healthy, *config, "-o", file)
+    sick.write_text("".join(json.dumps({"step": s, "reward": 0.1, "logp_gap": 3.5}) + "\n" for s in range(3)))
+    given = (sick, "--reference", file, "--reference", healthy[3], "--config", "kl_coef=0", "--config", "lr=0.01")
+    text = " ".join(rltriage("replay", *given).out.split())
+    assert "config differs from the healthy reference mine: kl_coef 0.04 -> 0, lr 0.001 -> 0.01" in text
+    assert "config differs from the run seed3: lr 0.001 -> 0.01" in text
+    objects = [json.loads(line) for line in rltriage("replay", *given, "--json").out.splitlines()]
+    (incident,) = [found for found in objects if found["type"] == "incident"]
+    assert {(one["fact"], one["before"], one["now"]) for one in incident["config_changed"]} == {
+        ("kl_coef", 0.04, 0),
+        ("lr", 0.001, 0.01),
+    }
+    report = rltriage("report", *given, "--format", "md").out
+    assert "The configuration differs from the run seed3: lr 0.001 \\-> 0.01" in report or "lr 0.001 -\\> 0.01" in report
+
+
+def test_a_reference_that_cannot_be_read_stops_watch_before_it_starts(rltriage, tmp_path, slow):
+    """The file is named."""
+    for command in ("watch", "replay"):
+        ran = rltriage(command, slow, "--reference", tmp_path / "none.json")
+        assert ran.code == 2 and "none.json: cannot read the reference" in ran.err

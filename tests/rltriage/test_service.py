@@ -148,6 +148,24 @@ def test_the_endpoint_shows_rows_alerts_and_the_services_own_health(setup, tmp_p
     assert 'rltriage_notifications_waiting{receiver="hook"} 1' in text and 'rltriage_receiver_up{receiver="hook"} 0' in text
 
 
+def test_rules_that_have_never_fired_may_be_left_out(tmp_path):
+    """`quiet_rules: false`: an engine beside each of many trainers exports what fired, and not a zero for every rule."""
+    rows = ({"step": step, "reward": 0.5, "logp_placeholder_frac": 0.3} for step in range(5))
+    (tmp_path / "run.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "rltriage.yaml").write_text(
+        "version: 1\nlisten: 127.0.0.1:0\nsources: [{path: run.jsonl}]\nquiet_rules: false\n"
+    )
+    service = Service(load_config(tmp_path / "rltriage.yaml"))
+    service.open()
+    try:
+        service.poll()
+        lines = service.gauges.render().decode().splitlines()
+    finally:
+        service.stop()
+    shown = [line for line in lines if line.startswith("rltriage_alert_firing{")]
+    assert len(shown) == 1 and 'rule="logp-placeholder"' in shown[0] and shown[0].endswith(" 1.0")
+
+
 def test_a_silence_keeps_an_alert_from_people_but_not_from_the_endpoint(setup, tmp_path, hook, am):
     """It is shown as firing and counted as silenced; when the silence ends while it fires, it is told."""
     service = setup()
@@ -430,3 +448,84 @@ def test_kills_lose_nothing_and_repeat_nothing(tmp_path):
     result = chaos.run(kills=5, seed=3, folder=tmp_path, pause=0.05, most=3)
     assert result.ok, (result, (tmp_path / "service.log").read_text()[-3000:])
     assert result.kills == 5 and result.told_between_kills >= 10, "the kills came before anything was delivered"
+
+
+def _overdue_after(setup, seconds: float) -> set[str]:
+    """The rules that fire when the clock has gone on by so much."""
+    service = setup()
+    turn(service)
+    setup.clock.now += seconds
+    turn(service)
+    return {alert.rule for watched in files(service).runs.values() for alert in watched.monitor.open_alerts}
+
+
+def _timed(tmp_path: Path, start: float, count: int = 30, first: int = 0) -> Path:
+    log = tmp_path / "logs" / "timed.jsonl"
+    with open(log, "a") as file:
+        for step in range(first, first + count):
+            file.write(json.dumps({"step": step, "time": start + 10 * step, "reward": 0.5 + 0.01 * (step % 5)}) + "\n")
+    return log
+
+
+def test_a_log_that_was_finished_before_is_not_overdue(setup, tmp_path):
+    """Whoever looks at yesterday's log learns what its rows show, not that no more of them come."""
+    (tmp_path / "rules.yaml").write_text("version: 1\nextends: triage\n")
+    log = _timed(tmp_path, setup.clock.now - 7200)
+    os.utime(log, (setup.clock.now - 6900, setup.clock.now - 6900))
+    assert not [rule for rule in _overdue_after(setup, 3600) if "overdue" in rule]
+
+
+def test_a_log_that_stops_while_it_is_watched_is_overdue(setup, tmp_path):
+    """One row that came live is enough; and a log that was followed before a restart stays one that can stop."""
+    (tmp_path / "rules.yaml").write_text("version: 1\nextends: triage\n")
+    log = _timed(tmp_path, setup.clock.now - 400)
+    os.utime(log, (setup.clock.now - 110, setup.clock.now - 110))
+    service = setup()
+    turn(service)
+    _timed(tmp_path, setup.clock.now - 300, 1, 30)
+    turn(service)
+    setup.clock.now += 7200
+    turn(service)
+    first = {alert.rule for watched in files(service).runs.values() for alert in watched.monitor.open_alerts}
+    assert [rule for rule in first if "overdue" in rule]
+    service.stop()
+    assert [rule for rule in _overdue_after(setup, 60) if "overdue" in rule]
+
+
+def test_a_log_that_is_not_there_is_said(setup, tmp_path, caplog):
+    """A misspelt path is waited for, for it may come, and named once; so is a log that ended long ago."""
+    import logging
+    from dataclasses import replace
+
+    from rltriage.rules.config import SourceConfig
+
+    old = tmp_path / "old.jsonl"
+    old.write_text('{"step": 0, "reward": 0.1}\n')
+    os.utime(old, (1.0, 1.0))
+    config = setup().config
+    sources = tuple(SourceConfig("path", str(path)) for path in (tmp_path / "nope.jsonl", old))
+    with caplog.at_level(logging.WARNING):
+        service = Service(replace(config, sources=sources, state_dir=tmp_path / "other"), clock=Clock())
+        service.open()
+        service.discover()
+        service.stop()
+    assert caplog.text.count("nope.jsonl: nothing there yet") == 1
+    assert caplog.text.count("`rltriage replay` reads it") == 1
+
+
+def test_a_declared_fact_that_nobody_knows_is_said(setup, tmp_path, caplog):
+    """As `replay` does: once for the run, with what was meant."""
+    import logging
+    from dataclasses import replace
+
+    write(tmp_path, "r1", 0.1)
+    config = setup().config
+    source = replace(config.sources[0], config={"kl_ceof": 0.1})
+    with caplog.at_level(logging.WARNING):
+        service = Service(replace(config, sources=(source,), state_dir=tmp_path / "other"), clock=Clock())
+        service.open()
+        for _ in range(2):
+            write(tmp_path, "r1", *[0.1] * 6, start=1)
+            turn(service)
+        service.stop()
+    assert caplog.text.count("did you mean 'kl_coef'?") == 1

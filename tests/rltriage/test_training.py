@@ -58,3 +58,15 @@ def test_the_row_is_the_one_from_which_on_the_fault_stayed_first() -> None:
         incident = Incident("id", "r", step, step, "critical", suspects, "", "", "", ()) if fault else None
         named.publish(Run("r"), Row(step, {}), StepReport(step, (), incident))
     assert named.suspect is not None and (named.suspect.fault, named.row) == ("mask_shift", 4)
+
+
+def test_the_first_test_of_an_alert_may_be_any_check(tmp_path: Path) -> None:
+    """Those beyond the eleventh too, on this trainer with its fault."""
+    from rltriage.cli.train import _Session
+    from rltriage.rules.loader import load_rules
+    from rltriage.trainer.parallel import Job
+    from rltriage.training import Watching
+
+    session = _Session(Job("batch_misalignment"), Watching(load_rules("triage"), tmp_path))
+    assert session.run_check(15).startswith("15 rewards belong to their rows")
+    assert session.run_check(15).endswith("1  FAIL") and session.run_check(4).endswith("ok")

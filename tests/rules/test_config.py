@@ -198,3 +198,16 @@ def test_durations():
         604800,
     ]
     assert [seconds(value) for value in ("5", "h", "-1s", "1 parsec", None, True)] == [None] * 6
+
+
+def test_a_source_names_references_from_the_files_folder(tmp_path: Path) -> None:
+    """One or several; an empty list is refused like an empty text."""
+    one = "version: 1\nsources:\n  - {path: runs, reference: healthy.json}\n  - {path: more, reference: [a.json, r1]}\n"
+    sources = parse_config(one, folder=tmp_path).sources
+    assert [source.references for source in sources] == [
+        (str(tmp_path / "healthy.json"),),
+        (str(tmp_path / "a.json"), str(tmp_path / "r1")),
+    ]
+    for wrong in ("[]", "{a: b}", "3"):
+        with pytest.raises(RulePackError, match="reference"):
+            parse_config(f"version: 1\nsources:\n  - {{path: runs, reference: {wrong}}}\n")

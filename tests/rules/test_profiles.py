@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rltriage.rules.conditions.logic import Any as Any_
 from rltriage.rules.conditions.terms import number
 from rltriage.rules.conditions.threshold import Threshold
 from rltriage.rules.errors import RulePackError
-from rltriage.rules.frameworks import can_judge, details, listing, logged_metrics, page
+from rltriage.rules.frameworks import can_judge, details, listing, logged_metrics, page, verification
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import Problem, Rule
 from rltriage.rules.profiles import FACTS, KINDS, METRICS, load_profile, load_profiles, match, parse_profile
@@ -82,6 +83,33 @@ def test_a_profile_speaks_of_what_exists(name: str) -> None:
     assert "/" in name or profile.detect
 
 
+@pytest.mark.parametrize("name", sorted(set(load_profiles()) - {"generic"}))
+def test_every_profile_says_what_it_was_verified_against(name: str) -> None:
+    """A package or repository, its version or commit, the day, and whether rows of real runs or the source told."""
+    at = load_profiles()[name].verified
+    assert bool(at.get("package")) != bool(at.get("repository")) and bool(at.get("version")) != bool(at.get("commit"))
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", at["date"]) and at["how"] in ("source", "run")
+    shown = details(load_profiles()[name])
+    assert shown["verified"] == dict(at) and verification(load_profiles()[name])
+
+
+def test_only_what_real_runs_are_tested_with_says_so() -> None:
+    """`how: run` is for frameworks that the tests of the hooks train with."""
+    trained = {name for name, profile in load_profiles().items() if profile.verified.get("how") == "run"}
+    assert trained == {"trl", "trl/grpo", "trl/rloo", "stable_baselines3"}
+
+
+@pytest.mark.parametrize("name", sorted(name for name in load_profiles() if "/" not in name and name != "generic"))
+def test_all_names_of_a_profile_are_its_own(name: str) -> None:
+    """A log that holds every name a profile maps is read with that profile, whatever it shares with others."""
+    from rltriage.engine.intake import decide
+
+    profile = load_profiles()[name]
+    natives = [source.native for sources in profile.metrics.values() for source in sources] + list(profile.detect)
+    chosen = decide([dict.fromkeys((native.replace("*", "x").replace("+", "x") for native in natives), 1.0)])
+    assert chosen is not None and chosen.name == name
+
+
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_frameworks_are_told_apart_by_their_names(name: str) -> None:
     """The names that a framework logs score highest with its own profile, over the threshold."""
@@ -133,6 +161,8 @@ def test_patterns(pattern: str, name: str, holds: bool) -> None:
         ("profile: x\nconfig: {kl_coeff: beta}", "'kl_coeff' is no config fact", (2, 10)),
         ("profile: x\nconfig: {kl_coef: 3}", "needs a config key", (2, 10)),
         ("profile: x\nvariant: {}", "unknown key 'variant'", (2, 1)),
+        ("profile: x\nverified: {pakage: x}", "unknown key 'pakage'", (2, 12)),
+        ("profile: x\nundefined: a", "undefined must be a list", (2, 1)),
         ("metrics: {}", "a profile is a mapping", (1, 1)),
         ("profile: x\nprofile: y", "", (2, 1)),
     ],

@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from rltriage.recorded import read_manifest
+from rltriage.trainer import chapter_gaps
 from rltriage.trainer.chapter import ends, parse_seeds, quantiles, reruns, sources_hash
 from rltriage.trainer.chapter_page import direction
+from rltriage.trainer.faults import FURTHER_FAULTS
 
 DOCS = Path(__file__).parents[2] / "docs"
+EXTRA = Path(__file__).parents[1] / "data" / "extra_runs"
 
 
 @pytest.mark.parametrize("page", ["chapter.md", "exercises.md"])
@@ -44,3 +48,18 @@ def test_reruns_part_as_in_the_chapter():
     found = reruns(steps=2)
     assert found.identical and found.rewards_equal_noise == 2 and 0 < found.grad_norm_noise < 1e-3
     assert found.grad_norm_seed > 10 * found.grad_norm_noise
+
+
+def test_the_runs_of_the_extra_faults_are_of_these_sources():
+    """`make extra` has to be run again after a change of the trainer; every fault beyond the chapter's has two seeds."""
+    manifest = read_manifest(EXTRA)
+    assert manifest["sources"] == sources_hash()
+    assert set(manifest["groups"]) == {fault.id for fault in FURTHER_FAULTS}
+    assert all(len(group["seeds"]) >= 2 for group in manifest["groups"].values())
+
+
+def test_why_numbers_differ_was_measured_on_these_sources():
+    """`make gaps` and `make chapter-page` have to be run again after a change of the trainer."""
+    measured = chapter_gaps.read(DOCS)
+    assert measured is not None and measured["sources"] == sources_hash()
+    assert chapter_gaps.section(measured) in (DOCS / "chapter.md").read_text()

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from rltriage.rules.errors import RltriageError
-from rltriage.trainer import train
+from rltriage.trainer import TrainConfig, train
 from rltriage.trainer.parallel import Job, run_jobs
 
 
 def test_parallel_runs_give_the_rows_of_single_ones():
     """Streaming changes nothing: same metrics per seed, in order, one end mark each, dated by the wall clock."""
-    jobs = [Job(seed=seed, steps=1, checks=False) for seed in (0, 1)]
+    config = TrainConfig(tasks_per_step=2, eval_episodes=1)
+    jobs = [Job(seed=seed, steps=1, config=config, checks=False) for seed in (0, 1)]
     rows, ended = {0: [], 1: []}, []
     for index, row in run_jobs(jobs, processes=2):
         if row is None:
@@ -23,7 +24,7 @@ def test_parallel_runs_give_the_rows_of_single_ones():
             rows[index].append(row)
     assert sorted(ended) == [0, 1]
     for job, got in zip(jobs, rows.values(), strict=True):
-        expected = train(steps=1, seed=job.seed, checks=False)
+        expected = train(config, steps=1, seed=job.seed, checks=False)
         assert [r.metrics for r in got] == [r.metrics for r in expected]
         assert all(r.time is not None for r in got)
 

@@ -16,8 +16,15 @@ from rltriage.trainer.hooks.ranks import any_rank_wants
 if TYPE_CHECKING:
     from rltriage.trainer.hooks import Watched
 
-# One name, several quantities: `kl` is to the reference in GRPO, to the sampler in asynchronous GRPO.
-_PROFILES = {"RLOOConfig": "trl/rloo", "AsyncGRPOConfig": "trl/async", "PPOConfig": "trl/ppo"}
+# One name, several quantities: `kl` is to the reference in GRPO, to the sampler in asynchronous GRPO. A class of the user's
+# own is what it descends from.
+_TRAINERS = {
+    "GRPOConfig": ("grpo", "trl"),
+    "RLOOConfig": ("rloo", "trl/rloo"),
+    "AsyncGRPOConfig": ("asyncgrpo", "trl/async"),
+    "PPOConfig": ("ppo", "trl/ppo"),
+    "OnlineDPOConfig": ("onlinedpo", "trl/online_dpo"),
+}
 # What the profile derives facts from, and what tells a reader of the run how it was trained.
 _CONFIG = (
     "beta",
@@ -46,6 +53,8 @@ _CONFIG = (
     "lr_scheduler_type",
     "weight_decay",
     "max_grad_norm",
+    "max_staleness",
+    "max_new_tokens",
     "kl_coef",
     "num_ppo_epochs",
     "num_mini_batches",
@@ -61,7 +70,7 @@ def config(args: Any, max_steps: int = 0, start_step: int = 0) -> dict[str, Any]
     the length of the run in optimizer steps, `start_step` the step that it resumes at (0: it starts at the start).
     """
     found = {name: _plain(getattr(args, name, None)) for name in _CONFIG}
-    found["algorithm"] = type(args).__name__.removesuffix("Config").lower()
+    found["algorithm"] = _trainer(args)[0]
     found["precision"] = "bf16" if getattr(args, "bf16", False) else "fp16" if getattr(args, "fp16", False) else "fp32"
     if max_steps > 0:
         found["steps"] = max_steps
@@ -69,6 +78,13 @@ def config(args: Any, max_steps: int = 0, start_step: int = 0) -> dict[str, Any]
     if start_step > 0:
         found["resumed_at"] = start_step
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _trainer(args: Any) -> tuple[str, str]:
+    """Algorithm and profile of a trainer's arguments."""
+    names = (kind.__name__ for kind in type(args).__mro__)
+    own = type(args).__name__.removesuffix("Config").lower()
+    return next((_TRAINERS[name] for name in names if name in _TRAINERS), (own, "trl"))
 
 
 def _warmup(args: Any, max_steps: int) -> int:
@@ -115,8 +131,7 @@ def callback(run: Watched, *, halting: bool = False) -> Any:
 
 
 def _declare(run: Watched, args: Any, state: Any) -> None:
-    profile = _PROFILES.get(type(args).__name__, "trl")
-    run.declare(config(args, state.max_steps, state.global_step), profile=profile)
+    run.declare(config(args, state.max_steps, state.global_step), profile=_trainer(args)[1])
 
 
 def _quietly(call: Any, *arguments: Any) -> None:

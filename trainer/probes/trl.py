@@ -27,6 +27,7 @@ from rltriage.trainer.invariants import (
 )
 
 SEED = 1
+STOPS = {"stop", "stop_strings", "stop_token_ids", "stopping_criteria", "max_time"}
 KL_FREE = 1e-4  # nats: a reference closer than this to the policy gives its KL term no gradient worth a name
 # Losses or terms that are means over one micro-batch by definition: their accumulated gradient is another one on purpose.
 PER_MICROBATCH = "is a mean over one micro-batch by definition, so accumulation changes the gradient on purpose"
@@ -37,13 +38,15 @@ class Sampled:
     """One generation batch before the trainer prepares it: rows of the data set, what was generated, what it earned.
 
     `generated` is the tuple that `_generate` returned, `rewards [B, functions]`, `record` the sampler's log-probabilities
-    of each completion; `pad_to` is the multiple to which the trainer pads prompts and completions, None for its own.
+    of each completion, `groups` names each row's group; `pad_to` is the multiple to which the trainer pads prompts and
+    completions, None for its own.
     """
 
     inputs: list[Any]
     generated: tuple[Any, ...]
     rewards: Tensor
     record: list[Tensor]
+    groups: list[Hashable]
     pad_to: int | None = None
 
 
@@ -60,6 +63,7 @@ class GRPOProbe:
             raise RltriageError("GRPOProbe checks one process: run `rltriage check` without a launcher")
         self._trainer, self._seed, self._rescore = trainer, seed, rescore
         self._batch: ProbeBatch | None = None
+        self._made: dict[int, tuple[Sampled, dict[str, Any]]] = {}  # by identity of the batch, which is kept with it
 
     def settings(self) -> ProbeSettings:
         t = self._trainer
@@ -84,13 +88,13 @@ class GRPOProbe:
 
     def prepare(self, batch: ProbeBatch) -> ProbePrepared:
         with self._replaying(batch.data):
-            made = self._prepared(batch.data)
+            made = self._prepared_once(batch.data)
             old = made.get("old_per_token_logps")
             return ProbePrepared(_loss_mask(made), self._logp(made) if old is None else old, made["advantages"])
 
     def logp(self, batch: ProbeBatch) -> Tensor:
         with self._replaying(batch.data):
-            return self._logp(self._prepared(batch.data))
+            return self._logp(self._prepared_once(batch.data))
 
     def pad(self, batch: ProbeBatch, columns: int) -> ProbeBatch:
         """Prompts padded on the left and completions on the right, by `columns` or more, by the trainer's own code."""
@@ -102,8 +106,10 @@ class GRPOProbe:
         """The same rows in another order."""
         data: Sampled = batch.data
         columns = tuple([part[i] for i in order] if part and len(part) == len(order) else part for part in data.generated)
-        inputs, record = ([part[i] for i in order] for part in (data.inputs, data.record))
-        return self._observed(Sampled(inputs, columns, data.rewards[order], record, data.pad_to))
+        inputs = [data.inputs[i] for i in order]
+        record = [data.record[i] for i in order]
+        groups = [data.groups[i] for i in order]
+        return self._observed(Sampled(inputs, columns, data.rewards[order], record, groups, data.pad_to))
 
     def rescore(self, batch: ProbeBatch) -> Tensor:
         """The reward of each row `[B]`, by the reward functions on that row alone."""
@@ -117,6 +123,14 @@ class GRPOProbe:
                 for i, row in enumerate(data.inputs)
             ]
         return self._total(torch.cat(parts), batch.prompts)
+
+    def cut_short(self, batch: ProbeBatch) -> int:
+        """Completions that stop without an end token before `max_completion_length`."""
+        t, limit = self._trainer, self._trainer.max_completion_length
+        if limit is None or t.tools or t.rollout_func is not None or (t.args.generation_kwargs or {}).keys() & STOPS:
+            raise NotApplicableError("tools, a rollout function or stop strings end completions as they like")
+        ends = {*t.eos_token_ids, t._tokenizer.pad_token_id}
+        return sum(len(row) < limit and row[-1] not in ends for row in batch.data.generated[1])
 
     def backward(self, batch: ProbeBatch, prepared: ProbePrepared, *, accumulate: bool) -> ProbeGradient:
         t = self._trainer
@@ -138,13 +152,38 @@ class GRPOProbe:
             return ProbeGradient(gradient, float(torch.stack(losses).sum()) / windows, *_extremes(seen))
 
     def update(self, batch: ProbeBatch) -> ProbeUpdate:
+        with self._same_weights(), self._replaying(batch.data):
+            later = self._train(batch.data)
+            made = self._prepared(batch.data)
+            return ProbeUpdate(later, self._logp(made), made.get("ref_per_token_logps"))
+
+    def gap_after_update(self) -> float:
+        """Check 2's gap on a batch that the engine samples after one update, nats; TRL hands it the new weights itself."""
+        data, state = self.sample().data, self._trainer.state
+        if data.generated[4] is None:
+            raise NotApplicableError("no engine: the trainer samples with the very weights that it trains")
+        with self._same_weights():
+            with self._replaying(data):
+                self._train(data)
+            with self._untouched():
+                state.global_step += 1  # by this TRL sees that the engine's weights are old
+                again = self._generate()
+            on = self.prepare(again).mask > 0
+            return float((self.logp(again) - again.sample_logp).abs()[on].max())
+
+    @property
+    def _microbatches(self) -> int:
+        return int(self._trainer.args.steps_per_generation)
+
+    def _train(self, data: Sampled) -> float:
+        """All updates on a batch, with a fresh optimizer; the largest |ratio - 1| after the first of them."""
         t, later = self._trainer, 0.0
-        with self._replaying(batch.data), self._same_weights(), self._spying() as seen:
+        with self._spying() as seen:
             optimizer = t.create_optimizer()
             total, window = self._microbatches * t.num_iterations, t.args.gradient_accumulation_steps
             for step in range(1, total + 1):
                 seen.clear()
-                t.training_step(t.model, batch.data.inputs, None)
+                t.training_step(t.model, data.inputs, None)
                 if step > window:
                     low, high = _extremes(seen)
                     later = max(later, high - 1, 1 - low)
@@ -152,17 +191,16 @@ class GRPOProbe:
                     torch.nn.utils.clip_grad_norm_(t.model.parameters(), t.args.max_grad_norm or float("inf"))
                     optimizer.step()
                     t.model.zero_grad()
-            made = self._prepared(batch.data)
-            return ProbeUpdate(later, self._logp(made), made.get("ref_per_token_logps"))
-
-    @property
-    def _microbatches(self) -> int:
-        return int(self._trainer.args.steps_per_generation)
+        return later
 
     def _generate(self) -> ProbeBatch:
-        """Let the trainer generate, and keep what went through `_generate` and `_calculate_rewards`."""
+        """Let the trainer generate from its own data loader, and keep what `_generate` and `_calculate_rewards` passed on.
+
+        Through `_prepare_inputs`, so that rows which a subclass moves anywhere on the way are seen as they arrive.
+        """
         t = self._trainer
         inputs = next(iter(t.get_train_dataloader()))
+        columns = list(inputs[0])
         kept: dict[str, Any] = {}
         generate, reward = t._generate, t._calculate_rewards
 
@@ -175,9 +213,10 @@ class GRPOProbe:
             return kept["rewards"]
 
         t._generate, t._calculate_rewards = keep_generated, keep_rewards
-        t._generate_and_score_completions(inputs)
-        generated = kept["generated"]
-        return self._observed(Sampled(list(kept["inputs"]), generated, kept["rewards"].clone(), self._record(generated)))
+        t._prepare_inputs(inputs)
+        generated, arrived = kept["generated"], list(kept["inputs"])
+        groups = _group_names(arrived, [name for name in columns if name not in (generated[5] or {})], t.num_generations)
+        return self._observed(Sampled(arrived, generated, kept["rewards"].clone(), self._record(generated), groups))
 
     def _observed(self, data: Sampled) -> ProbeBatch:
         """What the checks know about a batch without asking the code under test."""
@@ -185,15 +224,14 @@ class GRPOProbe:
         tools = data.generated[2] or [[1] * len(row) for row in completions]
         end = {*t.eos_token_ids, t._tokenizer.pad_token_id}
         with self._replaying(data):
-            shape = self._prepared(data)["completion_ids"].shape
+            shape = self._prepared_once(data)["completion_ids"].shape
         device = t.accelerator.device
         owned, logp = torch.zeros(shape, dtype=torch.bool, device=device), torch.zeros(shape, device=device)
         for row, ids in enumerate(completions):
             logp[row, : len(ids)] = data.record[row]
             if not t.mask_truncated_completions or ids[-1] in end:
                 owned[row, : len(ids)] = torch.tensor(tools[row]).bool()
-        names = _group_names(data.inputs, t.num_generations)
-        return ProbeBatch(data, owned, logp, self._total(data.rewards, names), names)
+        return ProbeBatch(data, owned, logp, self._total(data.rewards, data.groups), data.groups)
 
     def _record(self, generated: tuple[Any, ...]) -> list[Tensor]:
         """Log-probabilities of each completion: the engine's own where there is one, else of the row alone, unpadded."""
@@ -222,11 +260,18 @@ class GRPOProbe:
             total[rows] = torch.where(missing, summed[~missing].mean(), summed)
         return total
 
+    def _prepared_once(self, data: Sampled) -> dict[str, Any]:
+        """What the trainer makes of a batch, made once: it costs forward passes of policy and reference."""
+        if id(data) not in self._made:
+            self._made[id(data)] = data, self._prepared(data)
+        return self._made[id(data)][1]
+
     def _prepared(self, data: Sampled) -> dict[str, Any]:
         made: dict[str, Any] = self._trainer._generate_and_score_completions(data.inputs)
         return made
 
     def _logp(self, made: dict[str, Any]) -> Tensor:
+        torch.manual_seed(self._seed + 1)  # dropout that is on by mistake: other noise than old_logp's, always the same
         ids = torch.cat([made["prompt_ids"], made["completion_ids"]], 1)
         attention = torch.cat([made["prompt_mask"], made["completion_mask"]], 1)
         t = self._trainer
@@ -299,7 +344,7 @@ class GRPOProbe:
     def _untouched(self) -> Iterator[None]:
         """What else a step of the trainer changes is put back, also after an exception."""
         t = self._trainer
-        attributes, arguments = dict(vars(t)), dict(vars(t.args))
+        attributes, arguments, state = dict(vars(t)), dict(vars(t.args)), dict(vars(t.state))
         kept = {name: copy.deepcopy(attributes[name]) for name in ("_metrics", "_logs") if name in attributes}
         training = t.model.training
         with torch.random.fork_rng():
@@ -313,6 +358,7 @@ class GRPOProbe:
                 vars(t).clear()
                 vars(t).update(attributes | kept)
                 vars(t.args).update(arguments)
+                vars(t.state).update(state)
                 t.model.zero_grad()
                 t.model.train(training)
 
@@ -340,12 +386,15 @@ def _ratio_extremes(logp: Tensor, inputs: dict[str, Any], level: str) -> tuple[f
     return float(ratio.min()), float(ratio.max())
 
 
-def _group_names(inputs: list[Any], size: int) -> list[Hashable]:
-    """A name for each row's group: its prompt and how many groups of that prompt came before it."""
+def _group_names(rows: list[Any], columns: list[str], size: int) -> list[Hashable]:
+    """A name for each row's group: the row of the data set, and how many groups of that row came before it.
+
+    The whole row, because two tasks may share a prompt; `columns` leaves out what a rollout added to its own row.
+    """
     seen: dict[str, int] = {}
     names: list[Hashable] = []
-    for row in inputs:
-        prompt = repr(row["prompt"])
-        names.append((prompt, seen.get(prompt, 0) // size))
-        seen[prompt] = seen.get(prompt, 0) + 1
+    for row in rows:
+        text = repr([row[name] for name in columns])
+        names.append((text, seen.get(text, 0) // size))
+        seen[text] = seen.get(text, 0) + 1
     return names

@@ -1,6 +1,9 @@
 """Failed invariants name the smallest set of faults that explains them."""
 
+import pytest
+
 from rltriage.engine.triage import CHECKS, decode, read_checks
+from rltriage.rules import load_catalogue
 
 PASS = dict.fromkeys(CHECKS, True)
 
@@ -57,3 +60,33 @@ def test_results_are_read_from_a_row_and_nan_is_no_result():
     """1 passed, 0 failed, NaN or absent could not judge."""
     row = {"check_old_logp_frozen": 0.0, "check_mask_is_policy_tokens": 1.0, "check_ratio_one_before_step": float("nan")}
     assert read_checks(row) == {"mask_is_policy_tokens": True, "old_logp_frozen": False}
+
+
+SHIPPED = load_catalogue().faults
+
+
+@pytest.mark.parametrize(
+    ("failed", "named"),
+    [
+        (("sampler_follows_update",), "weights_not_synced"),
+        (("ratio_one_before_step", "old_logp_independent_of_rows"), "dropout_active"),
+        (("rewards_belong_to_rows",), "batch_misalignment"),
+        (("sampler_equals_trainer", "logp_invariant_to_padding"), "micro_batch_numerics"),
+    ],
+)
+def test_the_checks_that_need_more_of_a_probe_are_decoded(failed, named):
+    """12 to 15, in the patterns that the gym and TRL show (docs/probes.md), name their fault among the smallest sets."""
+    found = decode(failing(*failed), SHIPPED)
+    assert found.exact and named in found.faults
+
+
+def test_a_check_that_may_fail_need_not():
+    """Weights that are not synced fail check 2 in a run under way and check 14 before it: either pattern fits, alone."""
+    assert decode(failing("sampler_follows_update"), SHIPPED).sets == (("weights_not_synced",),)
+    assert ("weights_not_synced",) in decode(failing("sampler_equals_trainer"), SHIPPED).sets
+
+
+def test_dropout_on_another_trainer_is_the_closest_single_fault():
+    """Under TRL it also fails 2, 5, 6 and 13, which it may."""
+    found = decode(failing(*(CHECKS[number - 1] for number in (2, 3, 5, 6, 12, 13))), SHIPPED)
+    assert found.sets == (("dropout_active",),)

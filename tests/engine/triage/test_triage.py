@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from rltriage.engine.rows import Row, Run
+from rltriage.engine.report import ConfigChange, Note
+from rltriage.engine.rows import Fact, Row, Run
 from rltriage.engine.triage import Triage
 from rltriage.engine.triage.symptoms import symptom
 
@@ -97,6 +98,39 @@ def test_a_rule_without_suspects_gives_an_incident_that_says_so(triage, alert):
     """A collapse that nothing explains is told with its own test and no name."""
     _, incident = feed(triage, [alert("gap", {}, "warning", test="read_tail")])
     assert (incident.suspects, incident.first_test, incident.unexplained) == ((), "read_tail", ("gap",))
+
+
+def test_a_note_beside_an_incident_keeps_its_suspect_and_its_question(triage, alert):
+    """Alerts at info never make a suspect, but whom they point to, and what they ask, stays visible."""
+    asked = dataclasses.replace(alert("sign", {"stale_old_logp": 0.8}, "info"), question="a fault only if ...")
+    told, named = alert("other", {"lr_too_high": 0.6}, "info"), alert("third", {"mask_shift": 0.2}, "info")
+    _, incident = feed(triage, [alert("gap", {"mask_shift": 0.8}), asked, told, named])
+    assert [suspect.fault for suspect in incident.suspects] == ["mask_shift"]
+    assert incident.notes == (Note("sign", "stale_old_logp", "a fault only if ..."), Note("other", "lr_too_high"))
+    assert (incident.rules, incident.unexplained) == (("gap", "third"), ())
+
+
+def test_a_rule_that_names_another_fault_is_left_over_and_no_evidence(triage, alert):
+    """`rules` are the alerts that name the first suspect."""
+    gap, sign = alert("gap", {"mask_shift": 0.9}), alert("sign", {"sign_flip": 0.3}, "warning", group="outcome")
+    _, incident = feed(triage, [gap, sign])
+    assert (incident.rules, incident.unexplained, incident.notes) == (("gap",), ("sign",), ())
+
+
+def test_an_incident_says_what_differs_in_config(catalogue, pack, alert):
+    """Whatever the run is compared with is asked under the facts known by then."""
+
+    class Earlier:
+        """An earlier run."""
+
+        def changes(self, facts):
+            """One fact differs."""
+            return (ConfigChange("kl_coef", 0.04, facts["kl_coef"].value, "the run r1"),)
+
+    triage = Triage(catalogue, pack(gap=Level("logp_gap", above=1e-4)), compared=Earlier())
+    facts = {"kl_coef": Fact(0, "declared")}
+    _, incident = triage.update(RUN, facts, [alert("gap", {"mask_shift": 0.8})], Row(0, {}), 0)
+    assert incident.changed == (ConfigChange("kl_coef", 0.04, 0, "the run r1"),)
 
 
 def test_checks_of_row_0_still_count_later_and_go_with_a_restart(triage, alert):

@@ -107,7 +107,7 @@ def test_a_foreign_name_is_refused(feed) -> None:
 
 def test_users_must_give_their_password(feed) -> None:
     """With users every address asks, the stream and the scripts too; a wrong password is none."""
-    client = TestClient(make_app(feed.board, {"eve": "sesame"}))
+    client = TestClient(make_app(feed.board, Web(users={"eve": "sesame"})))
     for address in ("/", "/api/runs", "/events", "/static/page.js", "/openapi.json"):
         assert client.get(address).status_code == 401
     wrong = base64.b64encode(b"eve:password").decode()

@@ -10,9 +10,11 @@ from xml.etree import ElementTree
 import pytest
 
 from rltriage.engine.reference import Range, Reference
+from rltriage.exporters.report import words
 from rltriage.exporters.report.curves import Curves
 from rltriage.exporters.report.html import report_html
-from rltriage.exporters.report.model import Chart, Line
+from rltriage.exporters.report.model import Chart, Check, Line
+from rltriage.exporters.report.plain import report_json, reports_markdown
 from rltriage.exporters.report.svg import chart_svg
 from rltriage.exporters.report.triage_map import map_svg
 
@@ -108,6 +110,24 @@ def test_a_band_is_drawn_where_a_reference_has_one(report_of, live_reference) ->
     assert "kl_coef is 0.2 here and 0.1 there" in without
 
 
+def test_what_changed_in_config_is_said_under_the_headline(report_of, live_reference) -> None:
+    """Against the reference that was given, in page, JSON and Markdown."""
+    band = Range(0.01, 0.002, 0.001, 0.005, 0.02)
+    healthy = Reference("ours", ((0, 99),), {"kl_ref": (band,)}, {"kl_coef": 0.1}, ("a",))
+    report = report_of(live_reference, kl_coef=0.2, references=[healthy])
+    words = "The configuration differs from the healthy reference ours: kl_coef 0.1 -&gt; 0.2."
+    assert words in report_html([report])
+    assert report_json(report)["config_changed"][0]["now"] == 0.2
+    assert "differs from the healthy reference ours" in reports_markdown([report])
+
+
+def test_a_question_is_asked_and_nobody_is_accused(report_of, live_reference) -> None:
+    """Without the fact that decides, the headline says that it is open, and the question follows."""
+    page = report_html([report_of(live_reference)])
+    assert "No fault is suspected yet in 12 rows: whether it is ref_is_policy is a question to you." in page
+    assert "Asked: ref_is_policy (kl-ref-exactly-zero), a fault only if kl_coef &gt; 0: pass --config kl_coef=...<" in page
+
+
 def test_invariants_are_listed_with_their_values(report_of) -> None:
     """Failed, passed and not judged are told apart in words."""
     row = {"reward": 0.2, "check_mask_is_policy_tokens": 0.0, "check_mask_is_policy_tokens_value": 499.0}
@@ -163,3 +183,62 @@ def test_long_runs_stay_small(report_of, pack) -> None:
     assert len(report_html([report])) < 1_000_000
     spike = next(line for line in report.metrics if line.metric == "grad_norm")
     assert max(bucket.high for bucket in spike.buckets) == 77.0
+
+
+def test_headline_and_box_agree_about_a_note(report_of, live_reference) -> None:
+    """With no alarm the page says perhaps, asks its question, and does not urge; with one it urges."""
+    page = report_html([report_of(live_reference)])
+    heading = re.search(r"<h1>(.*?)</h1>", page).group(1)
+    assert heading.startswith("Perhaps ref_is_policy (fault 10): kl_ref has been exactly 0")
+    assert heading.endswith("a note and no alarm in 12 rows.")
+    assert "No fault is suspected" not in page
+    assert "Run this first" not in page
+    assert "To be sure, run: the KL to the reference" in page
+    assert "<title>perhaps ref_is_policy" in page
+    assert "kl_coef=...</p>" in page
+    assert "Run this first: the KL to the reference" in report_html([report_of(live_reference, kl_coef=0.1)])
+
+
+def test_a_first_test_that_has_been_run_says_so(report_of, live_reference) -> None:
+    """Its result stands in the box, on the map and in the data; without a result nothing is claimed."""
+    report = report_of([dict(live_reference[0], check_x=0.0)])
+    name = next(f"check_{check.id}" for check in report.checks if check.number == 9)
+    for value, word in ((0.0, "FAIL"), (1.0, "PASS")):
+        report = report_of([dict(row, **{name: value}) for row in live_reference], kl_coef=0.1)
+        page = report_html([report])
+        assert f"<strong>already run: {word}</strong>" in page
+        assert f"already run: {word}" in map_svg(report, "m")
+        assert report_json(report)["first_test"]["already_run"] == f"already run: {word}"
+    assert "already run" not in report_html([report_of(live_reference, kl_coef=0.1)])
+
+
+def test_several_checks_of_one_command_are_told_together() -> None:
+    """A test that runs checks 1 to 3 says which of them failed; one that runs all counts them."""
+    checks = [
+        Check(number, f"c{number}", "", passed, None) for number, passed in ((1, True), (2, False), (3, True), (4, None))
+    ]
+    three = "rltriage check --only 1 --only 2 --only 3 --probe MODULE:FUNCTION"
+    assert words.already_run(three, checks) == "already run: FAIL in check 2 (3 checks)"
+    assert words.already_run("rltriage check --probe MODULE:FUNCTION", checks) == "already run: FAIL in check 2 (3 checks)"
+    assert words.already_run("rltriage check --only 1 --only 3 --probe M:F", checks) == "already run: PASS (2 checks)"
+    assert words.already_run("rltriage check --only 4 --probe M:F", checks) == ""
+    assert words.already_run("rltriage recorder show 3", checks) == ""
+
+
+def test_failed_invariants_stand_before_the_curves(report_of, live_reference) -> None:
+    """Where no curve shows the fault, the first picture is the table that does; where all pass it comes later."""
+    name = next(
+        f"check_{check.id}" for check in report_of([dict(live_reference[0], check_x=0.0)]).checks if check.number == 6
+    )
+    for value, first in ((0.0, True), (1.0, False)):
+        page = report_html([report_of([dict(row, **{name: value}) for row in live_reference], kl_coef=0.1)])
+        assert page.count('id="r0-checks"') == 1
+        assert (page.index('id="r0-checks"') < page.index('id="r0-symptoms"')) is first
+
+
+def test_reward_and_pass_rate_share_their_axis(report_of, pack) -> None:
+    """What comes apart is drawn in one panel, so that it is seen to come apart."""
+    rows = [{"reward": 0.2 + 0.03 * s, "pass_rate": 0.2 if s < 6 else 0.02, "grad_norm": 0.2} for s in range(24)]
+    charts = [one for one in report_of(rows).symptoms if {"reward", "pass_rate"} <= {line.metric for line in one.lines}]
+    assert charts
+    assert all(one.shared for one in charts)

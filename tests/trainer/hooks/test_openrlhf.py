@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rltriage.engine.feed import Feed
+from rltriage.engine.sources import open_source
 from rltriage.trainer.hooks import openrlhf
 
 ARGS = SimpleNamespace(
@@ -74,3 +79,47 @@ def test_installing_twice_logs_once(loggers: Any, rows: Any) -> None:
     openrlhf.install(loggers, lambda name: rows)
     loggers.WandbLogger(ARGS).log_train(1, {"a": 1.0})
     assert len(rows.rows) == 1
+
+
+REAL = Path(__file__).parents[3] / ".cache" / "frameworks" / "openrlhf" / "utils" / "logging_utils.py"
+
+
+@pytest.fixture
+def real_loggers() -> Any:
+    """OpenRLHF 0.11.2's own module, loaded alone: the package would import vLLM and ray."""
+    if not REAL.is_file():
+        pytest.skip("OpenRLHF's file is not there: sh tests/trainer/hooks/fetch_frameworks.sh")
+    spec = importlib.util.spec_from_file_location("openrlhf_logging_utils", REAL)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_openrlhfs_own_tensorboard_logger(real_loggers: Any, rows: Any, tmp_path: Path) -> None:
+    """With its real class: the rows arrive, its event file is written, and reading that file gives the same rows."""
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    pytest.importorskip("torch", reason="torch is not installed")
+    logger_args = SimpleNamespace(wandb=SimpleNamespace(run_name="r1", key=None), tensorboard_dir=str(tmp_path))
+    openrlhf.install(real_loggers, lambda name: rows)
+    logger = real_loggers.TensorboardLogger(SimpleNamespace(**vars(ARGS) | {"logger": logger_args}))
+    for step in (1, 2, 3):
+        status = {"policy_loss": -0.01, "ppo_kl": 1e-4, "ppo_clip_ratio": 0.02, "rollout/reward_mean": step / 4}
+        logger.log_train(step, status | {"generated_samples": ("text", 1.0)})
+        logger.log_eval(step, {"eval_maths_pass1": 0.25, "eval_none": None})
+    logger.close()
+    assert [step for step, _ in rows.rows] == [1, 1, 2, 2, 3, 3] and rows.closed == ["finished"]
+    feed = Feed(open_source(str(tmp_path)), "run")
+    read = [(intake.run.profile, row.step, row.metrics["reward"], row.metrics["eval_pass"]) for intake, row in feed.rows()]
+    assert read == [("openrlhf", step, step / 4, 0.25) for step in (1, 2, 3)]
+
+
+def test_the_stand_in_is_like_openrlhfs_own(real_loggers: Any, loggers: Any) -> None:
+    """The classes that the other tests use have the real ones' signatures."""
+    for kind in ("WandbLogger", "TensorboardLogger"):
+        for name in ("__init__", "log_train", "log_eval", "close"):
+            ours, theirs = (
+                list(inspect.signature(getattr(getattr(module, kind), name)).parameters)
+                for module in (loggers, real_loggers)
+            )
+            assert ours == theirs, f"{kind}.{name}"

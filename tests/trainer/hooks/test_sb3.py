@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from rltriage.engine.intake import Intake
+from rltriage.engine.rows import Record
 from rltriage.trainer.hooks import sb3
 
 pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
@@ -51,3 +53,21 @@ def test_the_logger_is_left_as_it_was(rows: Any) -> None:
     model = _ppo()
     model.learn(128, callback=sb3.callback(rows))
     assert not [each for each in model.logger.output_formats if "Rows" in type(each).__name__]
+
+
+def test_a2c_takes_one_step_a_rollout(rows: Any) -> None:
+    """A2C has no epochs and no minibatches: one update a rollout, so that no rule waits for a second one."""
+    import torch
+    from stable_baselines3 import A2C
+
+    torch.set_num_threads(1)
+    A2C("MlpPolicy", "CartPole-v1", seed=3, n_steps=8).learn(64, log_interval=2, callback=sb3.callback(rows))
+    expected = {"algorithm": "a2c", "updates_per_batch": 1, "epochs": 1, "minibatches": 1, "has_critic": True}
+    assert expected.items() <= rows.config.items()
+    assert {"train/policy_loss", "train/value_loss", "train/explained_variance"} <= rows.rows[-1][1].keys()
+    metrics = [row.metrics for step, values in rows.rows for row in _intake(rows).rows(Record(values, step=step))]
+    assert {"loss", "entropy", "explained_variance"} <= metrics[-1].keys()
+
+
+def _intake(rows: Any) -> Intake:
+    return Intake("run", rows.profile, rows.config)

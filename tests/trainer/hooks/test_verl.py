@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rltriage.engine.feed import Feed
+from rltriage.engine.sources import open_source
 from rltriage.trainer.hooks import verl
 
 CONFIG = {
@@ -103,22 +105,62 @@ def test_configuration_is_flat_and_holds_no_paths() -> None:
     assert verl.config(None) == {}
 
 
-def test_verls_own_tracking_takes_the_backend(rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With verl's real class, beside its file backend: both get the row."""
-    try:
-        source = Path(str(importlib.metadata.distribution("verl").locate_file("verl/utils/tracking.py")))
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("verl is not installed")
-    # Importing the package would import ray; the file alone needs orjson and packaging.
-    spec = importlib.util.spec_from_file_location("verl_tracking", source)
+REAL = Path(__file__).parents[3] / ".cache" / "frameworks" / "verl" / "utils"
+
+
+def load(name: str) -> Any:
+    """One file of verl 0.9.1, as `fetch_frameworks.sh` puts it: importing the package would import ray."""
+    path = REAL / name
+    if not path.is_file():
+        pytest.skip("verl's files are not there: sh tests/trainer/hooks/fetch_frameworks.sh")
+    pytest.importorskip("orjson", reason="orjson is not installed")
+    spec = importlib.util.spec_from_file_location(f"verl_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_verls_own_tracking_takes_the_backend(rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With verl's real class, beside its file backend: both get the row, and the file is read back with its NaN."""
+    module = load("tracking.py")
     monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(tmp_path / "rows.jsonl"))
     verl.install(module.Tracking, lambda name: rows)
     run = module.Tracking("maths", "grpo-7b", ["file", "rltriage"], CONFIG)
+    run.log({"actor/pg_loss": 0.5, "actor/grad_norm": 1.0}, step=0)
     run.log({"actor/pg_loss": 0.25, "actor/grad_norm": float("nan")}, step=1)
     run.finish()
-    assert rows.rows[0][0] == 1 and rows.rows[0][1]["actor/grad_norm"] != rows.rows[0][1]["actor/grad_norm"]
-    assert rows.closed == ["finished"]
-    assert json.loads((tmp_path / "rows.jsonl").read_text())["data"] == {"actor/pg_loss": 0.25, "actor/grad_norm": None}
+    run.finish()
+    assert rows.rows[1][0] == 1 and rows.rows[1][1]["actor/grad_norm"] != rows.rows[1][1]["actor/grad_norm"]
+    assert rows.closed[0] == "finished"
+    lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert lines[1] == {"step": 1, "data": {"actor/pg_loss": 0.25, "actor/grad_norm": None}}
+    feed = Feed(open_source(str(tmp_path / "rows.jsonl")), "run")
+    metrics = [row.metrics for _, row in feed.rows()]
+    assert feed.intakes["run"].run.profile == "verl" and metrics[1]["grad_norm"] != metrics[1]["grad_norm"]
+
+
+def test_verls_own_console_lines_are_read(tmp_path: Path) -> None:
+    """What verl's console backend prints, Python and numpy numbers, text and arrays among the values."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    import numpy
+
+    module = load("logger/aggregate_logger.py")
+    values = {"actor/pg_loss": -0.25, "actor/ppo_kl": numpy.float64(1e-05), "critic/score/mean": numpy.float32(0.5)}
+    values |= {"training/global_step": 3, "val-core/openai/gsm8k/acc/mean@8": 0.75, "note": "text", "list": [1, 2]}
+    values |= {"actor/grad_norm": float("nan"), "actor/lr": 1e-06}
+    text = "".join(f"(TaskRunner pid=7) {module.concat_dict_to_str(values, step)}\n" for step in (3, 4))
+    (tmp_path / "log").write_text(text)
+    feed = Feed(open_source(str(tmp_path / "log")), "run")
+    rows = [row for _, row in feed.rows()]
+    assert [row.step for row in rows] == [3, 4] and feed.source.stats.bad == 0
+    expected = {"loss": -0.25, "approx_kl": 1e-05, "reward": 0.5, "eval_pass": 0.75, "lr": 1e-06}
+    assert expected.items() <= rows[0].metrics.items() and rows[0].metrics["grad_norm"] != rows[0].metrics["grad_norm"]
+
+
+def test_the_stand_in_is_like_verls_own() -> None:
+    """The class that the other tests use has the real one's signatures."""
+    real = load("tracking.py").Tracking
+    for name in ("__init__", "log", "finish"):
+        ours, theirs = (list(inspect.signature(getattr(kind, name)).parameters) for kind in (Tracking, real))
+        assert ours == theirs, name

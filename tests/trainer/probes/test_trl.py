@@ -5,6 +5,9 @@ Each fault is planted where the real bug would live, by a subclass of the traine
 
 from __future__ import annotations
 
+import copy
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,10 +15,12 @@ import torch
 
 pytest.importorskip("trl", reason="trl is not installed")
 
+from click.testing import CliRunner
 from trl import GRPOTrainer
 
+from rltriage.cli.checks import command
 from rltriage.trainer.checks import run_all_checks
-from rltriage.trainer.probes.trl import GRPOProbe
+from rltriage.trainer.probes.trl import GRPOProbe, _group_names
 
 
 def failed(trainer: Any, only: Any = None, **options: Any) -> set[int]:
@@ -94,6 +99,78 @@ class ForgetsOldLogp(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         return output
 
 
+def interleaved(rows: Any, size: int) -> Any:
+    """One row of each group after the other, so that a block of `size` rows mixes prompts."""
+    return [row for k in range(size) for row in rows[k::size]]
+
+
+class Interleaved(GRPOTrainer):  # type: ignore[misc, unused-ignore]
+    """Rows are interleaved before completions are generated and advantages computed in blocks."""
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        return super()._generate_and_score_completions(interleaved(inputs, self.num_generations))
+
+
+class InterleavedEarlier(GRPOTrainer):  # type: ignore[misc, unused-ignore]
+    """The same, one method earlier."""
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        return super()._prepare_inputs(interleaved(generation_batch, self.num_generations))
+
+
+class SampledSingly(GRPOTrainer):  # type: ignore[misc, unused-ignore]
+    """A sampler of one's own that does not repeat a prompt for its group."""
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        return torch.utils.data.SequentialSampler(dataset or self.train_dataset)
+
+
+class WholeGroupsMoved(GRPOTrainer):  # type: ignore[misc, unused-ignore]
+    """No fault: groups come in another order, rows stay with theirs."""
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        size = self.num_generations
+        return super()._generate_and_score_completions(inputs[size:] + inputs[:size])
+
+
+class EndsEarly(GRPOTrainer):  # type: ignore[misc, unused-ignore]
+    """Completions are cut at half their budget, or lose the token that ended them."""
+
+    def _generate_single_turn(self, *arguments: Any, **named: Any) -> Any:
+        completions, record = super()._generate_single_turn(*arguments, **named)
+        return [row[: self.max_completion_length // 2] for row in completions], record
+
+
+class Engine(GRPOTrainer):  # type: ignore[misc, unused-ignore]
+    """Generation by an engine with weights of its own, which it records by; here it takes new ones when TRL says so."""
+
+    follows = True
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._engine, self._loaded_at = copy.deepcopy(self.model.state_dict()), -1
+
+    def _generate_single_turn(self, prompt_ids: Any, *rest: Any, **named: Any) -> Any:
+        if self.follows and self.state.global_step != self._loaded_at:
+            self._engine = copy.deepcopy(self.model.state_dict())
+            self._loaded_at = self.state.global_step
+        completions, _ = super()._generate_single_turn(prompt_ids, *rest, **named)
+        return completions, [self._record(*row) for row in zip(prompt_ids, completions, strict=True)]
+
+    def _record(self, prompt: list[int], completion: list[int]) -> list[float]:
+        ids = torch.tensor([prompt + completion])
+        with torch.no_grad():
+            logits = torch.func.functional_call(self.model, self._engine, kwargs={"input_ids": ids}).logits
+            logps = logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        return logps.gather(-1, torch.tensor(completion)[:, None])[:, 0].tolist()
+
+
+class StaleEngine(Engine):
+    """The engine keeps the weights that it started with."""
+
+    follows = False
+
+
 class Moved(GRPOTrainer):  # type: ignore[misc, unused-ignore]
     """A verifier that returns its results in another order."""
 
@@ -114,7 +191,7 @@ def test_a_healthy_trainer_passes_every_check(grpo: Any) -> None:
     """With a reference, two updates a batch and two micro-batches; only what the probe cannot offer is n/a."""
     trainer = grpo(beta=0.04, num_iterations=2)
     assert failed(trainer, rescore=True) == set()
-    assert set(reasons(trainer, rescore=True)) == {14}
+    assert set(reasons(trainer, rescore=True)) == {14, 17}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +213,7 @@ def test_no_configuration_raises_a_false_alarm(grpo: Any, fields: Any, absent: s
     trainer = grpo(**fields)
     assert failed(trainer) == set()
     found = reasons(trainer)
-    assert set(found) == absent | {14, 15} and all(found.values())
+    assert set(found) == absent | {14, 15, 17} and all(found.values())
 
 
 @pytest.mark.parametrize(
@@ -150,6 +227,13 @@ def test_no_configuration_raises_a_false_alarm(grpo: Any, fields: Any, absent: s
         (NoAttentionMask, {2, 13}),
         (LiveReference, {9}),
         (ForgetsOldLogp, {7}),
+        (Interleaved, {11}),
+        (InterleavedEarlier, {11}),
+        (SampledSingly, {11}),
+        (WholeGroupsMoved, set()),
+        (EndsEarly, {16}),
+        (Engine, set()),
+        (StaleEngine, {14}),
         (Dropout, {2, 3, 5, 6, 12, 13}),
         (Moved, {15}),
     ],
@@ -158,3 +242,39 @@ def test_no_configuration_raises_a_false_alarm(grpo: Any, fields: Any, absent: s
 def test_a_planted_fault_fails_its_checks(grpo: Any, fault: Any, numbers: set[int]) -> None:
     """Exactly the checks of the fault fail."""
     assert failed(grpo(fault, beta=0.04, num_iterations=2), rescore=True) == numbers
+
+
+def test_the_trainer_is_left_as_it_was(grpo: Any) -> None:
+    """Weights, gradients, counters, state and logs: a run that follows is the run without a check."""
+    trainer = grpo(Engine, beta=0.04)
+    weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    before = (dict(vars(trainer.state)), trainer._step, copy.deepcopy(trainer._metrics), torch.random.get_rng_state())
+    run_all_checks(GRPOProbe(trainer))
+    assert all(torch.equal(value, weights[name]) for name, value in trainer.model.state_dict().items())
+    assert all(p.grad is None for p in trainer.model.parameters())
+    assert (dict(vars(trainer.state)), trainer._step, trainer._metrics) == before[:3]
+    assert torch.equal(torch.random.get_rng_state(), before[3]) and trainer._buffered_inputs is None
+
+
+def test_two_tasks_with_one_prompt_are_two_groups(grpo: Any) -> None:
+    """The other columns of a row, an answer above all, belong to its name; what a rollout adds to a row does not."""
+    rows = [{"prompt": "w1", "answer": a, "trace": k} for a in "xy" for k in range(2)]
+    names = _group_names(rows, ["prompt", "answer"], 2)
+    assert names[0] == names[1] != names[2] == names[3]
+
+
+def test_the_command_checks_a_trl_trainer(grpo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rltriage check --probe MODULE:FUNCTION`: exit 1 for a mask, a sign and an accumulation fault, 0 without."""
+    for trainer_class, code, line in (
+        (GRPOTrainer, 0, "11 advantages belong to their own group"),
+        (LosesLastToken, 1, " 1 mask = policy tokens"),
+        (Negated, 1, " 8 update raises log pi where A > 0"),
+        (Undivided, 1, " 6 accumulated = one-pass gradient"),
+    ):
+        module = ModuleType("my_trl_probe")
+        module.make = lambda trainer_class=trainer_class: GRPOProbe(grpo(trainer_class, beta=0.04))  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "my_trl_probe", module)
+        found = CliRunner().invoke(command, ["--only", "1,6,8,11", "--probe", "my_trl_probe:make"])
+        assert found.exit_code == code
+        printed = next(text for text in found.stdout.splitlines() if text.startswith(line))
+        assert printed.endswith("FAIL" if code else "ok")

@@ -1,0 +1,121 @@
+"""Rules that rest: nobody asks them while the newest values stay where their verdicts do not change.
+
+A rule that is idle and does not hold, or is firing and holds, may say, by its condition's `rest`, within which values of
+which metrics that stays so. It then sleeps on those series: a row costs one comparison per metric, not a check per rule,
+and only rules whose interval was left are asked again. New config facts, names that were never logged before, a step back,
+a resume and other rules wake everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import TYPE_CHECKING
+
+from rltriage.rules.conditions.base import ROWS, Guards
+
+if TYPE_CHECKING:
+    from rltriage.engine.aggregates import Series
+    from rltriage.engine.history import History
+
+PATIENCE = 8
+"""Rows after an awakening or a failed attempt before a rule tries to rest again: falling asleep costs more than a check."""
+LONGER = 16
+"""So many more after every attempt that failed or was followed by a short sleep, ..."""
+LONGEST = 128
+"""... up to about this."""
+
+
+class Sleeper:
+    """Something that need not be asked while its guards hold. `guards` is None while it is awake."""
+
+    __slots__ = ("again", "guards", "patience")
+
+    def __init__(self, place: int = 0) -> None:
+        self.guards: Guards | None = None
+        self.again = 0
+        self.patience = PATIENCE + place % LONGER  # so that not all of them try at the same row
+
+    def rest(self, past: History) -> Guards | None:
+        """While which guards nothing changes; None if nobody can tell."""
+        raise NotImplementedError
+
+    def try_to_rest(self, past: History) -> None:
+        """Fall asleep if it can; otherwise it tries again after a while."""
+        guards = self.rest(past)
+        if guards is None:
+            self._lose_patience(past)
+            return
+        self.guards, self.again = guards, past.index
+        for metric, low, high in guards:
+            if metric == ROWS:
+                past.alarms.setdefault(past.index + int(high) + 1, []).append(self)
+                continue
+            series = past.own(metric)
+            series.sleepers = (*series.sleepers, self, low, high)
+            series.low, series.high = max(series.low, low), min(series.high, high)
+
+    def wake(self, past: History) -> None:
+        """It is asked again, and may rest again after some rows."""
+        slept = past.index - self.again
+        if self._rise(past):
+            if slept >= PATIENCE:
+                self.calm_down()
+            self._lose_patience(past)
+
+    def calm_down(self) -> None:
+        """Back to the patience of the beginning."""
+        self.patience = PATIENCE + (self.patience - PATIENCE) % LONGER
+
+    def ring(self, past: History) -> None:
+        """Its rows are over: it may rest again at once."""
+        if self._rise(past):
+            self.again = past.index
+
+    def _rise(self, past: History) -> bool:
+        """Leave the series that it sleeps on; false if it is awake."""
+        if self.guards is None:
+            return False
+        for guard in self.guards:
+            if guard.metric != ROWS:
+                leave(past.series[guard.metric], self)
+        self.guards = None
+        return True
+
+    def _lose_patience(self, past: History) -> None:
+        self.again = past.index + self.patience
+        if self.patience < LONGEST:
+            self.patience += LONGER
+
+
+def leave(series: Series, sleeper: Sleeper) -> None:
+    """Take a sleeper off a series. Triples of sleeper, low and high are kept flat, for there are many."""
+    flat = series.sleepers
+    while sleeper in (sleepers := flat[::3]):
+        place = 3 * sleepers.index(sleeper)
+        tight = flat[place + 1] == series.low or flat[place + 2] == series.high
+        flat = flat[:place] + flat[place + 3 :]
+        if tight:
+            series.low, series.high = max(flat[1::3], default=-inf), min(flat[2::3], default=inf)
+    series.sleepers = flat
+
+
+def disturb(series: Series, past: History) -> None:
+    """The newest value left somebody's interval: wake whom it concerns."""
+    value = series.last
+    assert value is not None
+    flat = series.sleepers
+    for sleeper, low, high in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+        if not low <= value <= high:
+            sleeper.wake(past)
+
+
+def wake_all(sleepers: Iterable[Sleeper], past: History) -> None:
+    """What everybody relied on has changed."""
+    for sleeper in sleepers:
+        sleeper.guards = None
+        sleeper.again = 0
+        sleeper.calm_down()
+    for series in past.series.values():
+        series.sleepers = ()
+        series.low, series.high = -inf, inf

@@ -1,0 +1,89 @@
+"""What `rltriage.watch` and the hooks are given, checked before training starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from rltriage.engine.intake import find_profile
+from rltriage.rules.errors import RltriageError
+from rltriage.rules.model import SEVERITIES, RulePack, Severity
+
+if TYPE_CHECKING:
+    from rltriage.engine.report import Alert
+
+
+class WatchOptions(TypedDict, total=False):
+    """What `watch` and every hook take."""
+
+    name: str | None
+    config: Mapping[str, Any] | None
+    profile: str
+    rules: str | Path | Sequence[str | Path]
+    reference: str | Path | Sequence[str | Path] | None
+    labels: Mapping[str, str] | None
+    listen: str | int | None
+    directory: str | Path | None
+    on_alert: Callable[[Alert], object] | None
+    halt_on: Severity | None
+    quiet: bool
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raises RltriageError for an option that there is not, or that cannot be what was given."""
+    for name, value in options.items():
+        if name not in WatchOptions.__annotations__:
+            close = get_close_matches(name, WatchOptions.__annotations__, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(WatchOptions.__annotations__)}"
+            raise RltriageError(f"there is no option {name}: {hint}")
+        wanted, fits = _SHAPES.get(name, ("", _anything))
+        if value is not None and not fits(value):
+            raise RltriageError(f"{name}={value!r} cannot be: write {wanted}")
+    halt_on, profile = options.get("halt_on"), options.get("profile") or "auto"
+    if halt_on is not None and halt_on not in SEVERITIES:
+        raise RltriageError(f"halt_on={halt_on!r} is no severity: write one of {', '.join(SEVERITIES)}")
+    if profile != "auto":
+        find_profile(profile)
+
+
+def _anything(value: object) -> bool:
+    return True
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, (str, os.PathLike))
+
+
+def _are_paths(value: object) -> bool:
+    return _is_path(value) or (isinstance(value, Sequence) and all(map(_is_path, value)))
+
+
+_SHAPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "config": ("a mapping, as in config={'kl_coef': 0.1}", lambda value: isinstance(value, Mapping)),
+    "labels": ("a mapping, as in labels={'team': 'core'}", lambda value: isinstance(value, Mapping)),
+    "profile": ("a framework's name, as in profile='trl', or 'auto'", lambda value: isinstance(value, str)),
+    "rules": ("a pack or several, as in rules=['triage', 'mine.yaml']", _are_paths),
+    "reference": ("a healthy reference's file or an earlier run's folder, or several", _are_paths),
+    "listen": ("a port, or 'HOST:PORT'", lambda value: isinstance(value, (str, int)) and not isinstance(value, bool)),
+    "directory": ("a folder's path, or None to write nothing", _is_path),
+    "on_alert": ("a function that takes an alert", callable),
+    "halt_on": (f"one of {', '.join(SEVERITIES)}", lambda value: isinstance(value, str)),
+}
+
+
+def unknown_facts(keys: Iterable[str], pack: RulePack) -> Iterator[str]:
+    """A sentence for each fact that no profile knows (`keys` are those) and no rule of the pack reads: it may be a slip."""
+    from rltriage.rules.crosscheck import rule_facts
+    from rltriage.rules.profiles import FACTS
+
+    keys = list(keys)
+    read = {fact for rule in pack.rules for fact in rule_facts(rule)} if keys else frozenset[str]()
+    for key in keys:
+        if key in read:
+            continue
+        close = get_close_matches(key, FACTS, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        yield f"no rule or profile knows the config fact '{key}'{hint}"

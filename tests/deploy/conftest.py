@@ -1,0 +1,77 @@
+"""The programs of deploy/, the schemas of deploy/fetch_schemas.py, and a check of YAML documents against them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from jsonschema.exceptions import best_match
+from referencing import Registry
+from referencing.jsonschema import DRAFT7
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+SCHEMAS = ROOT / ".cache" / "schemas"
+
+
+@pytest.fixture(scope="session")
+def deploy_module() -> Iterator[Callable[[str], ModuleType]]:
+    """Loads a program of deploy/ by name; they are no part of the package."""
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"deploy_{name}", DEPLOY / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        return module
+
+    sys.path.insert(0, str(DEPLOY))
+    yield load
+    sys.path.remove(str(DEPLOY))
+
+
+@pytest.fixture(scope="session")
+def schemas() -> Path:
+    """The folder of schemas; without it the test is skipped, or fails where CI=1 says that it must run."""
+    if not SCHEMAS.exists():
+        reason = "the schemas are missing: run deploy/fetch_schemas.py"
+        (pytest.fail if os.environ.get("CI") == "1" else pytest.skip)(reason)
+    return SCHEMAS
+
+
+@pytest.fixture(scope="session")
+def kubernetes_errors(schemas: Path) -> Callable[[dict[str, Any]], list[str]]:
+    """What is wrong with an object, by Kubernetes' own schema or prometheus-operator's; unknown keys are errors."""
+    operator = json.loads((schemas / "operator.json").read_text())
+    definitions = DRAFT7.create_resource(json.loads((schemas / "kubernetes" / "_definitions.json").read_text()))
+    registry = Registry().with_resource("/api/_definitions.json", definitions)
+
+    def errors(found: dict[str, Any]) -> list[str]:
+        group, _, version = found["apiVersion"].rpartition("/")
+        if group == "monitoring.coreos.com":
+            schema = operator[found["kind"]]
+        else:
+            name = "-".join(filter(None, (found["kind"].lower(), group.removesuffix(".k8s.io"), version)))
+            schema = json.loads((schemas / "kubernetes" / f"{name}.json").read_text())
+        validator = jsonschema.Draft7Validator(schema, registry=registry)
+        # "is valid under none of the given schemas" says nothing: what is wrong with the alternative that fits best does.
+        best = [best_match([error]) for error in validator.iter_errors(found)]
+        return [f"{found['kind']} {error.json_path}: {error.message}"[:300] for error in best]
+
+    return errors
+
+
+@pytest.fixture(scope="session")
+def documents() -> Callable[[Path], list[dict[str, Any]]]:
+    """The YAML documents of a file of deploy/."""
+    return lambda path: [found for found in yaml.safe_load_all(path.read_text(encoding="utf-8")) if found]

@@ -1,0 +1,73 @@
+"""What `rltriage.watch` and the hooks are given: wrong words are one clear error, before training starts."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import rltriage
+from rltriage.arguments import WatchOptions, check_options, unknown_facts
+from rltriage.rules.loader import load_rules
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rules": 5}, "rules=5 cannot be: write a pack or several"),
+        ({"rules": ["triage", 5]}, "rules="),
+        ({"config": "kl_coef=0.1"}, "config='kl_coef=0.1' cannot be: write a mapping"),
+        ({"config": ["kl_coef"]}, "config="),
+        ({"labels": "core"}, "labels='core' cannot be"),
+        ({"profile": 3}, "profile=3 cannot be"),
+        ({"listen": 2.5}, "listen=2.5 cannot be: write a port"),
+        ({"listen": True}, "listen=True"),
+        ({"directory": 3}, "directory=3 cannot be"),
+        ({"on_alert": "print"}, "on_alert='print' cannot be: write a function"),
+        ({"halt_on": 1}, "halt_on=1 cannot be: write one of info, warning, critical"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_the_call(options: dict[str, Any], says: str) -> None:
+    """Every wrong type is an RltriageError that names the option and what to write, from `watch` and from the hooks."""
+    for call in (lambda: rltriage.watch("r", **{"directory": None, **options}), lambda: check_options(options)):
+        with pytest.raises(rltriage.RltriageError) as error:
+            call()
+        assert says in str(error.value)
+
+
+def test_a_hooks_misspelt_option_is_not_ignored() -> None:
+    """Hooks take any keyword, so one that there is not must be said."""
+    for hook in (rltriage.trl_callback, rltriage.sb3_callback, rltriage.verl_backend, rltriage.openrlhf_logger):
+        with pytest.raises(rltriage.RltriageError, match="no option halton: did you mean halt_on"):
+            hook(halton="critical")
+
+
+def test_options_that_are_none_are_left_out() -> None:
+    """None means the default, whatever the option."""
+    check_options(dict.fromkeys(WatchOptions.__annotations__))
+    with rltriage.watch("r", directory=None, config=None, rules=None, labels=None) as run:
+        run.log(0, {"reward": 0.1})
+    assert run.errors == 0
+
+
+def test_a_fact_that_nobody_knows_is_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
+    """What the user declared and no profile knows is said once with what was meant; a hook's other settings are not."""
+    with caplog.at_level(logging.WARNING), rltriage.watch("r", directory=None, config={"kl_ceof": 0.1}, quiet=True) as run:
+        run.declare({"per_device_batch": 3})
+        for step in range(8):
+            run.log(step, {"reward": 0.1, "entropy": 0.4})
+    said = [line for line in caplog.text.splitlines() if "config fact" in line]
+    assert len(said) == 1
+    assert "'kl_ceof'; did you mean 'kl_coef'?" in said[0]
+
+
+def test_a_fact_of_ones_own_rules_is_known(tmp_path) -> None:
+    """A rule may require a fact that no profile has; declaring it is no slip."""
+    pack = tmp_path / "mine.yaml"
+    pack.write_text(
+        "version: 1\nrules:\n  - {id: mine, summary: low, group: behavior, severity: info,\n"
+        "     requires: {my_fact: {known: true}}, when: {threshold: {metric: entropy, below: 1}},\n"
+        "     suspects: {}, first_test: entropy_term_sign}\n"
+    )
+    assert [line.split("'")[1] for line in unknown_facts(["my_fact", "your_fact"], load_rules(str(pack)))] == ["your_fact"]

@@ -1,0 +1,49 @@
+"""Values that are no numbers: counted and said once a name, and never in the way of the numbers beside them."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+import rltriage
+from rltriage.nonnumbers import MOST_NAMES, NonNumbers
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("fast", "text, which no rule can read: log a number"),
+        (None, "None, which no rule can read: leave the name out"),
+        ([0.1, 0.2], "a list of several values, which no rule can read: log its mean"),
+        (object(), "a object, which no rule can read: log a number"),
+    ],
+)
+def test_each_name_is_counted_and_said_once(value: object, says: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The number beside it is judged; `errors` and `ignored` tell how much was lost."""
+    with caplog.at_level(logging.WARNING), rltriage.watch("r", directory=None, quiet=True) as run:
+        for step in range(7):
+            run.log(step, {"reward": 0.1, "odd": value, "part": {"odd": value}})
+    assert run.ignored == {"odd": 7, "part/odd": 7}
+    assert run.errors == 14
+    assert caplog.text.count(f"odd is {says}") == 2
+
+
+def test_numbers_in_any_clothes_are_none_of_them() -> None:
+    """Numeric text, booleans, numpy and torch scalars, NaN: all are numbers."""
+    numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
+    looked = NonNumbers()
+    looked.look("r", {"a": "0.5", "b": True, "c": numpy.float32(1), "d": torch.tensor(0.5), "e": float("nan"), "f": "62%"})
+    assert looked.total == 0
+    looked.look("r", {"a": numpy.zeros(3), "b": torch.zeros(3)})
+    assert looked.counts == {"a": 1, "b": 1}
+
+
+def test_names_without_end_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Of many names the first ones are said, all are counted."""
+    looked = NonNumbers()
+    for number in range(5000):
+        looked.look("r", {f"note-{number}": "x"})
+    assert looked.total == 5000
+    assert len(looked.counts) == MOST_NAMES + 1
+    assert len(caplog.records) == MOST_NAMES
