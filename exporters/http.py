@@ -315,8 +315,8 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _metrics(self) -> None:
-        openmetrics = _accepts_openmetrics(self.headers.get("Accept", ""))
-        gzipped = _accepts_gzip(self.headers.get("Accept-Encoding", ""))
+        openmetrics = exposition.accepts_openmetrics(self.headers.get("Accept", ""))
+        gzipped = exposition.accepts_gzip(self.headers.get("Accept-Encoding", ""))
         try:
             body = self.server.gauges.render(openmetrics, gzipped)
         except Exception:
@@ -385,35 +385,6 @@ def same(given: str, secret: str) -> bool:
     """Whether two secrets are equal; the time that it takes says nothing about them, nor about their lengths."""
     one, other = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, secret))
     return hmac.compare_digest(one, other)
-
-
-def _accepts_openmetrics(accept: str) -> bool:
-    """Whether the header names OpenMetrics 1.0.0 and does not prefer plain text."""
-    weights = {"open": 0.0, "text": 0.0}
-    for entry in accept.split(","):
-        kind, *parameters = (part.strip().lower() for part in entry.split(";"))
-        given = dict(parameter.partition("=")[::2] for parameter in parameters)
-        weight = _weight(given.get("q", "1"))
-        if kind == "application/openmetrics-text" and given.get("version", "").strip('"') == "1.0.0":
-            weights["open"] = max(weights["open"], weight)
-        elif kind == "text/plain":
-            weights["text"] = max(weights["text"], weight)
-    return weights["open"] > 0 and weights["open"] >= weights["text"]
-
-
-def _accepts_gzip(accept: str) -> bool:
-    for entry in accept.split(","):
-        coding, _, parameter = entry.strip().lower().partition(";")
-        if coding.strip() in ("gzip", "*"):
-            return _weight(parameter.strip().removeprefix("q=") or "1") > 0
-    return False
-
-
-def _weight(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 def _address(listen: str) -> tuple[str, int]:
