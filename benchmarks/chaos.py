@@ -249,8 +249,9 @@ class Storm(threading.Thread):
     def clock(self, offset: float) -> None:
         """Set the service's clock wrong by `offset` seconds."""
         part = self.folder / f"{CLOCK}.part"
-        part.write_text(str(offset))
-        os.replace(part, self.folder / CLOCK)
+        with self._lock:
+            part.write_text(str(offset))
+            os.replace(part, self.folder / CLOCK)
 
     def kill(self, process: subprocess.Popen[bytes]) -> float:
         """SIGKILL; the moment of it. The next process finds a disk with room."""
