@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +81,7 @@ class Outbox:
         self._gone: set[int] = set()
         self._seq = 0
         self._batches = 0
+        self._loaded = False
         with self._lock:
             self._save()
 
@@ -304,6 +305,7 @@ class Outbox:
         except sqlite3.Error as error:
             db.close()
             if isinstance(error, sqlite3.OperationalError):
+                self._read_alone(path)
                 raise
             aside = path.with_suffix(".damaged")
             os.replace(path, aside)
@@ -312,8 +314,21 @@ class Outbox:
         self._db = db
         return db
 
+    def _read_alone(self, path: Path) -> None:
+        """Read a file that cannot be opened for writing: a start on a full disk must not say everything again.
+
+        Alone with it, SQLite needs no shared index beside the file, for which the disk has no room.
+        """
+        if self._loaded or not path.exists():
+            return
+        with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=LOCK_SECONDS)) as db:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._load(db)
+
     def _load(self, db: sqlite3.Connection) -> None:
-        """Read what the last process left, below whatever this one has accepted while the disk could not be read."""
+        """Read, once, what the last process left, below whatever this one has accepted while it could not be read."""
+        if self._loaded:
+            return
         rows = db.execute("SELECT * FROM outbox ORDER BY seq").fetchall()
         stored = {_key(alert, state, receiver): int(seq) for seq, receiver, alert, state, *_ in rows}
         self._renumber(stored)
@@ -334,6 +349,7 @@ class Outbox:
             else:
                 self._keep(entry)
         self._waiting = {receiver: dict(sorted(box.items())) for receiver, box in self._waiting.items()}
+        self._loaded = True
 
     def _renumber(self, stored: dict[int, int]) -> None:
         """Give what memory accepted numbers above the disk's, or the disk's own where it knows the message.

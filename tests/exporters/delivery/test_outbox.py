@@ -213,6 +213,42 @@ def test_what_was_said_before_the_file_could_be_joined_is_not_said_again(tmp_pat
         assert not each.put(HOOK, message(), 4.0) and not each.put(HOOK, message(state="resolved"), 4.0)
 
 
+START_ON_A_FULL_DISK = """
+import os, pathlib, resource, sys
+from rltriage.exporters.delivery.message import Message
+from rltriage.exporters.delivery.outbox import Outbox
+message = lambda rule: Message(rule, "r", rule, "firing", "critical", "", "t", "t", 1.0, 1.0, 3)
+folder, hard = pathlib.Path(sys.argv[1]), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+if sys.argv[2] == "killed":
+    box = Outbox(folder)
+    for rule in ("said", "waits"):
+        box.put("hook", message(rule), 1.0)
+    box.delivered(box.waiting("hook")[:1], 1.0)
+    os.kill(os.getpid(), 9)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+box = Outbox(folder)
+print([box.put("hook", message(rule), 2.0) for rule in ("said", "waits", "new")], bool(box.degraded))
+print([entry.message.rule for entry in box.waiting("hook")])
+box.delivered(box.waiting("hook")[:1], 3.0)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+box.retry_disk()
+print(box.degraded or "on disk")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit on the size of files stands for the full disk")
+def test_a_start_on_a_full_disk_knows_what_was_said(tmp_path, message):
+    """After a kill the file can be read though nothing can be written: nothing is said again, and with room all is kept."""
+    command = [sys.executable, "-c", START_ON_A_FULL_DISK, str(tmp_path)]
+    assert subprocess.run([*command, "killed"], timeout=60).returncode == -9
+    (tmp_path / f"{FILE}-shm").unlink()  # as after a reboot
+    ran = subprocess.run([*command, "full"], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines() == ["[False, False, True] True", "['waits', 'new']", "on disk"], ran.stderr
+    again = Outbox(tmp_path)
+    assert ids(again.waiting(HOOK)) == [("new", "firing")]
+    assert not any(again.put(HOOK, message(id=rule), 4.0) for rule in ("said", "waits", "new"))
+
+
 def test_a_damaged_file_is_moved_aside(tmp_path, message, caplog):
     """The service starts with an empty outbox and says so."""
     (tmp_path / FILE).write_bytes(b"not a database at all" * 200)
