@@ -24,8 +24,10 @@ CHECKS: tuple[str, ...] = (
     "logp_invariant_to_padding",
     "sampler_follows_update",
     "rewards_belong_to_rows",
+    "rows_use_their_budget",
+    "lr_follows_schedule",
 )
-"""The invariants' ids in the order of their numbers, 1 to 15; a row carries each as `check_<id>` (1 passed, 0 failed)."""
+"""The invariants' ids in the order of their numbers, 1 to 17; a row carries each as `check_<id>` (1 passed, 0 failed)."""
 
 _METRICS = tuple((check, f"check_{check}") for check in CHECKS)
 _LARGEST_SET = 3

@@ -37,9 +37,6 @@ def headline(report: Outlook) -> str:
     if was:
         what = "one alert" if len(was) == 1 else f"{len(was)} alerts"
         return f"Nothing is wrong now: {what} in {rows} resolved."
-    asking = next((alert for alert in report.standing if alert.question and alert.suspects), None)
-    if asking is not None:
-        return f"No fault is suspected yet in {rows}: whether it is {asking.suspects[0].fault} is a question to you."
     if report.standing:
         return f"{_note(report.standing[0])}; {_notes(len(report.standing))} in {rows}."
     return f"Nothing is wrong that these metrics can show, in {rows}."

@@ -72,10 +72,12 @@ SHIPPED = load_catalogue().faults
         (("ratio_one_before_step", "old_logp_independent_of_rows"), "dropout_active"),
         (("rewards_belong_to_rows",), "batch_misalignment"),
         (("sampler_equals_trainer", "logp_invariant_to_padding"), "micro_batch_numerics"),
+        (("rows_use_their_budget",), "truncation_cap"),
+        (("lr_follows_schedule",), "lr_schedule"),
     ],
 )
 def test_the_checks_that_need_more_of_a_probe_are_decoded(failed, named):
-    """12 to 15, in the patterns that the gym and TRL show (docs/probes.md), name their fault among the smallest sets."""
+    """12 to 17, in the patterns that the gym and TRL show (docs/probes.md), name their fault among the smallest sets."""
     found = decode(failing(*failed), SHIPPED)
     assert found.exact and named in found.faults
 

@@ -1,4 +1,4 @@
-"""Checks 12 to 15 on the reference trainer, and the limits of a precision."""
+"""Checks 12 to 17 on the reference trainer, and the limits of a precision."""
 
 from __future__ import annotations
 
