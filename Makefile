@@ -77,10 +77,10 @@ dashboards: dev  ## write deploy/grafana and the generated files of deploy/prome
 	$(BIN)/rltriage rules compile --kind recording -o deploy/prometheus/recording.yaml
 
 load: dev  ## 1,000 runs of 60 metrics, a row a second each, for two minutes: processor time, memory, lag, scrape
-	$(BIN)/python benchmarks/load.py --runs 1000 --seconds 120
+	$(BIN)/python benchmarks/load.py --runs 1000 --seconds 120 --record
 
-chaos: dev  ## kill the service 50 times while receivers fail, count what arrives (about 10 minutes)
-	$(BIN)/python benchmarks/chaos.py --kills 50
+chaos: dev  ## kill a service twice 50 times while receivers, disk and clock fail, count what arrives (about 8 minutes)
+	$(BIN)/python benchmarks/chaos.py --kills 50 --sessions 2 --record
 
 runs: dev  ## train all recorded runs again (half an hour on two free cores), and the shipped reference
 	$(BIN)/python benchmarks/runs.py

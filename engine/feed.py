@@ -40,7 +40,11 @@ class Feed:
 
     def poll(self) -> list[tuple[Intake, Row]]:
         """What is new since the last call."""
-        return list(self._take(self.source.poll()))
+        return list(self.news())
+
+    def news(self) -> Iterator[tuple[Intake, Row]]:
+        """The same one by one, so that each row comes with the facts known by then and not with those of later rows."""
+        yield from self._take(self.source.poll())
 
     def finish(self) -> list[tuple[Intake, Row]]:
         """The rows that wait for a decision on the profile; call it when a followed run has ended."""

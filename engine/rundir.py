@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rltriage.engine.rows import Row
 from rltriage.rules.errors import RltriageError, SourceError
@@ -95,8 +95,8 @@ class RunDirectory:
             "rltriage_version": version,
         }
         write_atomically(self.path / RUN, json.dumps(run, indent=2, default=str) + "\n")
-        self._rows: IO[bytes] = self._append_to(rows)
-        self._alerts: IO[bytes] | None = None
+        self._rows = _Lines(rows)
+        self._alerts: _Lines | None = None
 
     def row(self, row: Row) -> None:
         """Append a row as one line, in one write."""
@@ -104,27 +104,41 @@ class RunDirectory:
         if row.time is not None:
             record["time"] = row.time
         record.update(row.metrics)
-        self._rows.write(json.dumps(record).encode() + b"\n")
+        self._rows.append(json.dumps(record))
 
     def alert(self, alert: Mapping[str, Any]) -> None:
         """Append one alert or incident object (already plain, strict JSON data)."""
         if self._alerts is None:
-            self._alerts = self._append_to(self.path / ALERTS)
-        self._alerts.write(json.dumps(alert, allow_nan=False).encode() + b"\n")
+            self._alerts = _Lines(self.path / ALERTS)
+        self._alerts.append(json.dumps(alert, allow_nan=False))
 
     def close(self) -> None:
         self._rows.close()
         if self._alerts is not None:
             self._alerts.close()
 
-    def _append_to(self, path: Path) -> IO[bytes]:
-        """Open for appending; a half line that a crash left behind is ended first, so that the next row is whole."""
-        file = open(path, "a+b", buffering=0)  # noqa: SIM115 (kept open for the run)
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        return file
+
+class _Lines:
+    """A file that grows by whole lines: a half one that a crash or a full disk left is ended before the next."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (kept open for the run)
+        self._half = False
+        if self._file.tell():
+            self._file.seek(-1, os.SEEK_END)
+            self._half = self._file.read(1) != b"\n"
+
+    def append(self, line: str) -> None:
+        """Write a line, in one write. Raises OSError if not all of it could be written."""
+        data = (b"\n" if self._half else b"") + line.encode() + b"\n"
+        written = self._file.write(data) or 0
+        if written != len(data):
+            self._half = self._half or written > 0
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
+        self._half = False
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def read_run_json(directory: str | os.PathLike[str]) -> dict[str, Any]:

@@ -43,3 +43,33 @@ def openmetrics_header(family: Family) -> str:
     """HELP and TYPE of a family as OpenMetrics writes them."""
     text = family.help.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
     return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.kind}\n"
+
+
+def accepts_openmetrics(accept: str) -> bool:
+    """Whether an Accept header names OpenMetrics 1.0.0 and does not prefer plain text."""
+    weights = {"open": 0.0, "text": 0.0}
+    for entry in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in entry.split(";"))
+        given = dict(parameter.partition("=")[::2] for parameter in parameters)
+        weight = _weight(given.get("q", "1"))
+        if kind == "application/openmetrics-text" and given.get("version", "").strip('"') == "1.0.0":
+            weights["open"] = max(weights["open"], weight)
+        elif kind == "text/plain":
+            weights["text"] = max(weights["text"], weight)
+    return weights["open"] > 0 and weights["open"] >= weights["text"]
+
+
+def accepts_gzip(accept: str) -> bool:
+    """Whether an Accept-Encoding header takes gzip."""
+    for entry in accept.split(","):
+        coding, _, parameter = entry.strip().lower().partition(";")
+        if coding.strip() in ("gzip", "*"):
+            return _weight(parameter.strip().removeprefix("q=") or "1") > 0
+    return False
+
+
+def _weight(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

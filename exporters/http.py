@@ -1,9 +1,10 @@
 """The live endpoint: `/metrics`, `/-/healthy`, `/-/ready` and a small page at `/`, on 127.0.0.1 unless told otherwise.
 
-The standard library's threading server: one thread a connection, at most MAX_CONNECTIONS of them, each with a time limit,
-so that no client can hold up the training process. TLS and basic authentication as Prometheus exporters have them, except
-that the password is given (from the environment or a file) and not its bcrypt hash, which would need one more dependency;
-a bearer token (Prometheus: `authorization: {credentials_file: ...}`) opens it, too.
+The standard library's threading server: one thread a connection, at most MAX_CONNECTIONS of them, the longest idle of
+which makes room for a new one; a whole request has a time limit, and so has its answer, however slowly they trickle. So
+no client can hold up the training process, or keep others from being served. TLS and basic authentication as Prometheus
+exporters have them, except that the password is given (from the environment or a file) and not its bcrypt hash, which
+would need one more dependency; a bearer token (Prometheus: `authorization: {credentials_file: ...}`) opens it, too.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import io
 import ipaddress
 import logging
 import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,7 +33,10 @@ from rltriage.rules.errors import DeliveryError
 
 MAX_CONNECTIONS = 32
 TIMEOUT = 30.0
-"""Seconds that a connection may be idle or a request may take to arrive; above the usual scrape interval of 15 s."""
+"""Seconds that a request may take to arrive, the idle time before it included, and its answer to be taken; above the usual
+scrape interval of 15 s."""
+ROOM_SECONDS = 1.0
+"""How long a new connection waits for one that makes room; the idle one ends in milliseconds."""
 
 _log = logging.getLogger("rltriage.http")
 _PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>rltriage</title>
@@ -148,7 +155,51 @@ class _Server(ThreadingHTTPServer):
         self.address_family = family
         self.gauges, self.ready, self.web, self.tls = gauges, ready, web, tls
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._idle: dict[int, socket.socket] = {}  # the longest idle first
+        self._busy: dict[int, socket.socket] = {}
+        self._lock = threading.Lock()
         super().__init__(address, _Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return self.socket.accept()
+        except OSError:
+            # Out of file descriptors, say: the connection stays in the queue, and to ask on and on would take all time.
+            threading.Event().wait(0.1)
+            raise
+
+    def server_close(self) -> None:
+        super().server_close()
+        with self._lock:
+            for connection in (*self._idle.values(), *self._busy.values()):
+                _break_off(connection)
+
+    def idle(self, connection: socket.socket) -> None:
+        """The connection waits for a request, and may be broken off for another."""
+        with self._lock:
+            self._busy.pop(id(connection), None)
+            self._idle[id(connection)] = connection
+
+    def busy(self, connection: socket.socket) -> None:
+        """The connection has sent its request and gets its answer."""
+        with self._lock:
+            self._idle.pop(id(connection), None)
+            self._busy[id(connection)] = connection
+
+    def over(self, connection: socket.socket) -> None:
+        """The connection is closed."""
+        with self._lock:
+            self._idle.pop(id(connection), None)
+            self._busy.pop(id(connection), None)
+
+    def _has_room(self) -> bool:
+        if self._slots.acquire(blocking=False):
+            return True
+        with self._lock:
+            if not self._idle:
+                return False
+            _break_off(self._idle.pop(next(iter(self._idle))))
+        return self._slots.acquire(timeout=ROOM_SECONDS)
 
     def server_bind(self) -> None:
         # HTTPServer's own looks up the host's full name, which can take seconds without a name server.
@@ -158,7 +209,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
+        if not self._has_room():
             self.shutdown_request(request)
             return
         try:
@@ -176,14 +227,51 @@ class _Server(ThreadingHTTPServer):
     def finish_request(self, request: Any, client_address: Any) -> None:
         # The handshake belongs to the connection's own thread: in the accepting one, a silent client would block all.
         request.settimeout(TIMEOUT)
-        if self.tls is not None:
-            with self.tls.wrap_socket(request, server_side=True) as wrapped:
-                super().finish_request(wrapped, client_address)
+        if self.tls is None:
+            self._serve(request, client_address)
         else:
-            super().finish_request(request, client_address)
+            with self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as wrapped:
+                self._serve(wrapped, client_address)
+
+    def _serve(self, connection: socket.socket, client_address: Any) -> None:
+        self.idle(connection)
+        try:
+            if isinstance(connection, ssl.SSLSocket):
+                connection.do_handshake()
+            super().finish_request(connection, client_address)
+        finally:
+            self.over(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         _log.debug("a connection broke off", exc_info=True)
+
+
+class _Timed(io.RawIOBase):
+    """A connection's bytes until a deadline: a socket's own limit starts anew with each byte that trickles in or out."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.deadline = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._limit()
+        return self._connection.recv_into(buffer)
+
+    def write(self, data: Any) -> int:
+        self._limit()
+        return self._connection.send(data)
+
+    def _limit(self) -> None:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the client takes too long")
+        self._connection.settimeout(left)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -192,7 +280,25 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "rltriage"
     sys_version = ""
     timeout = TIMEOUT
-    wbufsize = 1 << 16
+
+    def setup(self) -> None:
+        self.connection = self.request
+        self._timed = _Timed(self.connection)
+        self.rfile = io.BufferedReader(self._timed)
+        self.wfile = io.BufferedWriter(self._timed, 1 << 16)
+
+    def handle_one_request(self) -> None:
+        self.server.idle(self.connection)
+        self._timed.deadline = time.monotonic() + TIMEOUT
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        right = super().parse_request()
+        self.server.busy(self.connection)
+        self._timed.deadline = time.monotonic() + TIMEOUT
+        if right and (self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers):
+            self.close_connection = True  # nobody reads the body, and it must not be taken for the next request
+        return right
 
     def do_GET(self) -> None:
         route = {"/metrics": self._metrics, "/": self._page, "/-/healthy": self._healthy, "/-/ready": self._ready}
@@ -209,8 +315,8 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _metrics(self) -> None:
-        openmetrics = _accepts_openmetrics(self.headers.get("Accept", ""))
-        gzipped = _accepts_gzip(self.headers.get("Accept-Encoding", ""))
+        openmetrics = exposition.accepts_openmetrics(self.headers.get("Accept", ""))
+        gzipped = exposition.accepts_gzip(self.headers.get("Accept-Encoding", ""))
         try:
             body = self.server.gauges.render(openmetrics, gzipped)
         except Exception:
@@ -240,8 +346,25 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the base class calls for a request that it cannot take: one line, and the connection ends."""
+        status = HTTPStatus(code)
+        headers = {"Connection": "close"}
+        if status is HTTPStatus.NOT_IMPLEMENTED:  # it means a method without a handler
+            status, headers["Allow"] = HTTPStatus.METHOD_NOT_ALLOWED, "GET, HEAD"
+        self.close_connection = True
+        if not self.command:  # the base class takes what it cannot read for HTTP/0.9, whose answers have no status
+            self.request_version = self.protocol_version
+        self._send(status, f"{status.phrase.lower()}\n".encode(), **headers)
+
     def log_message(self, format: str, *args: Any) -> None:
         _log.debug(format, *args)
+
+
+def _break_off(connection: socket.socket) -> None:
+    """End a connection from another thread; its own thread then sees the end and cleans up."""
+    with suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # not SSLSocket's, which pulls TLS from under the other thread
 
 
 def claim(listen: str, web: Web, insecure: bool) -> tuple[str, int]:
@@ -262,35 +385,6 @@ def same(given: str, secret: str) -> bool:
     """Whether two secrets are equal; the time that it takes says nothing about them, nor about their lengths."""
     one, other = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, secret))
     return hmac.compare_digest(one, other)
-
-
-def _accepts_openmetrics(accept: str) -> bool:
-    """Whether the header names OpenMetrics 1.0.0 and does not prefer plain text."""
-    weights = {"open": 0.0, "text": 0.0}
-    for entry in accept.split(","):
-        kind, *parameters = (part.strip().lower() for part in entry.split(";"))
-        given = dict(parameter.partition("=")[::2] for parameter in parameters)
-        weight = _weight(given.get("q", "1"))
-        if kind == "application/openmetrics-text" and given.get("version", "").strip('"') == "1.0.0":
-            weights["open"] = max(weights["open"], weight)
-        elif kind == "text/plain":
-            weights["text"] = max(weights["text"], weight)
-    return weights["open"] > 0 and weights["open"] >= weights["text"]
-
-
-def _accepts_gzip(accept: str) -> bool:
-    for entry in accept.split(","):
-        coding, _, parameter = entry.strip().lower().partition(";")
-        if coding.strip() in ("gzip", "*"):
-            return _weight(parameter.strip().removeprefix("q=") or "1") > 0
-    return False
-
-
-def _weight(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 def _address(listen: str) -> tuple[str, int]:

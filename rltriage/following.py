@@ -10,6 +10,7 @@ import glob
 import json
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,13 @@ from urllib.parse import urlencode, urlsplit
 
 from rltriage.arguments import unknown_facts
 from rltriage.engine.feed import Feed, run_ids
+from rltriage.engine.intake import Intake
 from rltriage.engine.reference import Reference, read_reference
 from rltriage.engine.report import Alert, StepReport
-from rltriage.engine.rows import Run
+from rltriage.engine.rows import Row, Run
 from rltriage.engine.rundir import ROWS, write_atomically
 from rltriage.engine.sources import open_source
+from rltriage.engine.sources.lines import MOST_AT_ONCE
 from rltriage.rules.config import SourceConfig, text_of
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.model import RulePack
@@ -82,6 +85,7 @@ class RunNames:
 class Follower:
     """One log: its feed, the ids of its runs, when it is asked next and when it last had rows (monotonic seconds).
 
+    `news` is what a poll that was interrupted has yet to take; `took`, `read` and `refused` are what it began with.
     `untouched` is when it was last written (unix seconds) if that was before anybody followed it, None once it is alive: a
     log that was finished yesterday is read, but that no row comes is no fault of its run.
     """
@@ -92,6 +96,10 @@ class Follower:
     heard: float
     caught_up: bool = False
     all_known: bool = False
+    news: Iterator[tuple[Intake, Row]] | None = None
+    took: int = 0
+    read: int = 0
+    refused: int = 0
     untouched: float | None = None
     declared: frozenset[str] = frozenset()
     references: tuple[Reference, ...] = ()
@@ -129,6 +137,7 @@ class Fleet:
         self._retention = retention
         self._open_alerts = open_alerts
         self._followers: dict[str, Follower] = {}
+        self._turn: deque[Follower] = deque()
         self._owners = owners
         self._said: set[tuple[str, str]] = set()
         self._forgotten: dict[str, float] = {}
@@ -170,15 +179,20 @@ class Fleet:
                 self._followers[path].untouched = _written(path)
         return opened
 
-    def poll(self, now: float, stopping: Callable[[], bool] = lambda: False) -> int:
-        """Take what is new in every log that is due; how many rows. A log that fails is asked again later."""
-        before = self.rows
-        for follower in list(self._followers.values()):
-            if stopping():
-                break
-            if follower.due <= now:
-                self._poll(follower, now)
-        return self.rows - before
+    def poll(self, now: float, pause: Callable[[], bool] = lambda: False) -> bool:
+        """Take what is new in every log that is due, until `pause` says so; whether that was all.
+
+        The next call goes on where this one stopped. A log that fails is asked again later.
+        """
+        if not self._turn:
+            self._turn.extend(follower for follower in self._followers.values() if follower.due <= now)
+        while self._turn:
+            follower = self._turn.popleft()
+            if self._followers.get(follower.where) is follower and not self._poll(follower, now, pause):
+                self._turn.append(follower)  # the others first: a long log must not hold up the short ones
+            if pause():
+                return not self._turn
+        return True
 
     def tick(self, wall: float) -> None:
         """Let overdue rows be noticed, in runs that have been read to their end."""
@@ -250,26 +264,46 @@ class Fleet:
             self._said.add((where, what))
             log.warning("%s: %s (said once)", where, what)
 
-    def _poll(self, follower: Follower, now: float) -> None:
+    def _poll(self, follower: Follower, now: float, pause: Callable[[], bool]) -> bool:
+        """Take what is new in one log; False if `pause` came first, or if there may be more than one poll gives."""
         stats = follower.feed.source.stats
-        refused = stats.bad
+        if follower.news is None:
+            follower.news, follower.took = follower.feed.news(), 0
+            follower.read, follower.refused = stats.records, stats.bad
+        failed = False
         try:
-            pairs = follower.feed.poll()
+            for intake, row in follower.news:
+                follower.took += 1
+                self._take(follower, intake.run, row)
+                if pause():
+                    return False
         except Exception as error:  # one log must not end the service; the next poll may do better
             self._say(follower.where, f"it cannot be read: {type(error).__name__}")
-            pairs, refused = [], -1
-        failed = not pairs and stats.bad != refused
+            failed = True
+        follower.news = None
+        stats = follower.feed.source.stats  # an awaited log has its own only once it is there
+        failed = failed or (not follower.took and stats.bad != follower.refused)
         self.errors += failed
-        for intake, row in pairs:
-            watched = self._run(follower, intake.run)
-            if watched is not None:
-                self.rows += 1
-                self._after(watched, watched.emit(row, intake.run))
-        if pairs:
+        if follower.took:
             follower.heard = now
         longest = self._shortest if follower.feed.source.kind in _CHEAP else LONGEST_POLL
         follower.due = now + min(max(self._shortest, (now - follower.heard) / IDLE_SHARE), longest)
+        if stats.records - follower.read >= MOST_AT_ONCE:
+            return False
         follower.caught_up = follower.caught_up or not failed
+        return True
+
+    def _take(self, follower: Follower, run: Run, row: Row) -> None:
+        try:
+            watched = self._run(follower, run)
+            if watched is not None:
+                self.rows += 1
+                self._after(watched, watched.emit(row, run))
+        except Exception:  # a row that breaks the rules must not take those behind it with it
+            self.errors += 1
+            if (follower.where, "row") not in self._said:
+                self._said.add((follower.where, "row"))
+                log.exception("%s: a row of run %s cannot be judged (said once)", follower.where, run.id)
 
     def _run(self, follower: Follower, run: Run) -> WatchedRun | None:
         if self._owners.setdefault(run.id, follower.where) != follower.where:

@@ -19,6 +19,7 @@ from typing import Any
 from rltriage.engine.report import Alert, Incident, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.delivery.dispatcher import Dispatcher
+from rltriage.exporters.delivery.message import Links
 from rltriage.exporters.delivery.outbox import Outbox
 from rltriage.exporters.delivery.routes import routes
 from rltriage.exporters.delivery.silences import Silences
@@ -36,13 +37,18 @@ from rltriage.watching import Sink
 log = logging.getLogger("rltriage.service")
 
 POLL_SECONDS = 0.5
+SLICE_SECONDS = 0.05
+BREATH_SECONDS = 0.001
+"""After each slice of rows, whoever waits for the lock or the interpreter gets it: a start reads for a while."""
 FLUSH_SECONDS = 1.0
 OVERDUE_SECONDS = 15.0
 DISCOVER_SECONDS = 10.0
 PRUNE_SECONDS = 600.0
 STOP_SECONDS = 20.0
+"""How long a stop waits for work in progress: shorter than an orchestrator waits."""
+LAST_REQUESTS_SECONDS = 6.0
+"""How long a stop begins further requests; one in progress still has its time limits, within STOP_SECONDS."""
 SHORTEST_TOKEN = 16
-"""How long a stop waits for work in progress: longer than a receiver's time limits, shorter than an orchestrator waits."""
 MAX_RUNS = 20_000
 
 SENT = Family("rltriage_notifications", "counter", "Notifications that a receiver accepted")
@@ -137,7 +143,11 @@ class Service:
         receivers = routes(config)
         self._lock_state()
         self.dispatcher = Dispatcher(
-            Outbox(config.state_dir), receivers, catalogue=pack.catalogue, silences=Silences(config.state_dir)
+            Outbox(config.state_dir),
+            receivers,
+            catalogue=pack.catalogue,
+            silences=Silences(config.state_dir),
+            links=Links(config.external_url, config.runbook_url),
         )
         try:
             shown = pack.rules if config.quiet_rules else ()
@@ -220,12 +230,18 @@ class Service:
         return self._ready
 
     def poll(self, watched: Watched | None = None) -> None:
-        """Take what is new, in one fleet or in each."""
+        """Take what is new, in one fleet or in each; in slices, so that other jobs and clients have their turn between."""
         for each in [watched] if watched is not None else self._fleets:
-            with each.lock:
-                each.fleet.poll(time.monotonic(), self._stopping.is_set)
+            while not self._slice(each) and not self._stopping.wait(BREATH_SECONDS):
+                pass
         # An address that does not answer is a source's error, not a reason to be taken out of service.
         self._ready = self._ready or self._fleets[0].fleet.caught_up
+
+    def _slice(self, watched: Watched) -> bool:
+        """Take rows for SLICE_SECONDS; whether that was all."""
+        with watched.lock:
+            until = time.monotonic() + SLICE_SECONDS
+            return watched.fleet.poll(time.monotonic(), lambda: time.monotonic() > until or self._stopping.is_set())
 
     def discover(self, watched: Watched | None = None) -> None:
         """Look for new logs."""
@@ -315,9 +331,11 @@ class Service:
         ]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + STOP_SECONDS
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        begin = time.monotonic()
+        for seconds in (LAST_REQUESTS_SECONDS, STOP_SECONDS):
+            for thread in threads:
+                thread.join(max(0.0, begin + seconds - time.monotonic()))
+            self.dispatcher.wind_up()
 
     def _lock_state(self) -> None:
         """Two services on one state folder would tell everything twice."""

@@ -118,6 +118,7 @@ class Config:
     state_dir: Path = Path("rltriage-state")
     retention: float = 3 * DAY
     external_url: str = ""
+    runbook_url: str = ""
     quiet_rules: bool = True
 
 
@@ -171,6 +172,7 @@ def _build(root: Node, folder: Path) -> Config:
         state_dir=Path(_absolute(data.get("state_dir", str(default.state_dir)), folder)),
         retention=seconds(data.get("retention", default.retention)) or 0.0,
         external_url=data.get("external_url", ""),
+        runbook_url=data.get("runbook_url", ""),
         quiet_rules=data.get("quiet_rules", default.quiet_rules),
     )
 

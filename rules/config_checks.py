@@ -18,10 +18,11 @@ from rltriage.rules.yamlmarks import Node
 SOURCE_KINDS = ("path", "metrics", "prometheus")
 RECEIVER_KINDS = ("alertmanager", "webhook", "apprise")
 PLACEHOLDERS = (
-    "alerts", "command", "count", "fault", "first_test", "id", "rule", "run", "runs", "severity", "state", "status", "step",
-    "suspects", "text", "title", "values",
+    "alerts", "command", "count", "fault", "first_test", "id", "page_url", "rule", "run", "runbook_url", "runs", "severity",
+    "state", "status", "step", "suspects", "text", "title", "values",
 )  # fmt: skip
 """What a webhook's body may name with `$`."""
+RUNBOOK_PLACEHOLDERS = ("fault", "rule")
 DAY = 86400.0
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
 _SECRET_KEY = re.compile(r"pass|secret|token|credential|auth|api.?key|apprise|cookie", re.IGNORECASE)
@@ -46,7 +47,8 @@ def crosscheck(root: Node) -> Iterator[Problem]:
                 message = f"the receiver `{name.value}` is defined twice (first in line {seen[name.value]})"
                 yield name.problem("duplicate", message, "give each its own name: the outbox remembers by it what was said")
             seen.setdefault(name.value, name.line)
-    yield from _urls(root, "external_url")
+    yield from _urls(root, "external_url", "runbook_url")
+    yield from _placeholders(root.get("runbook_url"), RUNBOOK_PLACEHOLDERS)
     yield from _duration(root.get("retention"), "retention")
     for node in root.walk():
         if {"env", "file"} <= set(node.entries):
@@ -63,7 +65,7 @@ def _receiver(receiver: Node) -> Iterator[Problem]:
     for name in ("headers", "basic_auth", "ca_file"):
         yield from _only_with(receiver, name, "alertmanager", "webhook")
     for node in (receiver.get("body") or receiver).walk() if receiver.get("body") else ():
-        yield from _placeholders(node)
+        yield from _placeholders(node, PLACEHOLDERS)
     headers = receiver.get("headers")
     for name, node in headers.entries.items() if headers is not None else ():
         if _SECRET_KEY.search(name) and isinstance(node.value, str):
@@ -132,16 +134,16 @@ def seconds(value: object) -> float | None:
     return float(match[1]) * _UNITS[match[2]] if match else None
 
 
-def _placeholders(node: Node) -> Iterator[Problem]:
-    if not isinstance(node.value, str):
+def _placeholders(node: Node | None, names: tuple[str, ...]) -> Iterator[Problem]:
+    if node is None or not isinstance(node.value, str):
         return
     template = Template(node.value)
     if not template.is_valid():
         yield node.problem("value", "a `$` stands alone in this text", "write $$ for a dollar sign")
         return
     for name in template.get_identifiers():
-        if name not in PLACEHOLDERS:
-            hint = closest(name, PLACEHOLDERS) or choices(PLACEHOLDERS, 20)
+        if name not in names:
+            hint = closest(name, names) or choices(names, 20)
             yield node.problem("unknown", f"`${name}` stands for nothing", hint)
 
 

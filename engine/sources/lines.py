@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Protocol
 
 from rltriage.engine.rows import Record
 from rltriage.engine.sources.base import SourceStats
 from rltriage.engine.sources.tail import Tail
+
+MOST_AT_ONCE = 1000
+"""Records of one poll: a log of a hundred thousand rows must not be in memory as a whole."""
 
 
 class LineFormat(Protocol):
@@ -41,6 +45,7 @@ class LineSource:
         self._format = format
         self._tail = Tail(path, stats)
         self._generation = 0
+        self._reading: Iterator[Record] | None = None
 
     def records(self) -> Iterator[Record]:
         """Everything there is now, the unfinished last line included."""
@@ -50,8 +55,13 @@ class LineSource:
         yield from self._count(self._format.flush(True))
 
     def poll(self) -> list[Record]:
-        """What is new; a row that a format held back comes once nothing follows it."""
-        new = [] if self._tail.is_quiet() else list(self._new())
+        """What is new, MOST_AT_ONCE records of it; a row that a format held back comes once nothing follows it."""
+        new: list[Record] = []
+        if self._reading is not None or not self._tail.is_quiet():
+            self._reading = self._reading or self._new()
+            new = list(islice(self._reading, MOST_AT_ONCE))
+            if len(new) < MOST_AT_ONCE:
+                self._reading = None
         return new or list(self._count(self._format.flush(False)))
 
     def close(self) -> None:

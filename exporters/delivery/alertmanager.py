@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
 
 from rltriage.exporters.delivery.base import Outcome, send_halving
 from rltriage.exporters.delivery.http import Poster
@@ -32,10 +31,9 @@ class Alertmanager:
     batch = 100
     reminded = True
 
-    def __init__(self, name: str, posters: Sequence[Poster], generator_url: str = "") -> None:
+    def __init__(self, name: str, posters: Sequence[Poster]) -> None:
         self.name = name
         self._posters = tuple(posters)
-        self._generator_url = generator_url
 
     def send(self, messages: Sequence[Message], now: float) -> Outcome:
         alerts = [self.alert(message, now) for message in messages]
@@ -60,10 +58,8 @@ class Alertmanager:
             # Without startsAt, Alertmanager keeps the earlier one that it knows.
             found["endsAt"] = _rfc3339(min(message.observed, now))
         # Anything but an absolute URL is answered with 422.
-        if self._generator_url:
-            # The alert's own address on the on-call page, the same after a restart.
-            run, alert = quote(message.run, safe=""), quote(message.alert, safe="")
-            found["generatorURL"] = f"{self._generator_url.rstrip('/')}/runs/{run}/alerts/{alert}"
+        if "page_url" in message.annotations:
+            found["generatorURL"] = message.annotations["page_url"]
         return found
 
 

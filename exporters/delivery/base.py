@@ -40,23 +40,44 @@ class Receiver(Protocol):
     def close(self) -> None: ...
 
 
-def send_halving(post: Callable[[Sequence[int]], Answer], indices: Sequence[int]) -> Outcome:
+def send_halving(
+    post: Callable[[Sequence[int]], Answer], indices: Sequence[int], lane: Callable[[int], object] = lambda index: index
+) -> Outcome:
     """Post `indices` together; if the content is refused, halve until each bad one is alone and the good ones are through.
 
-    A failure that is not about the content ends it: the rest is left for later.
+    A failure that is not about the content ends it: the rest is left for later. So is what comes behind a refused one in
+    the same `lane`, whose order must hold.
     """
-    answer = post(indices)
-    if answer.ok:
-        return Outcome(accepted=frozenset(indices))
-    words = f"answered {answer.status}: {answer.detail}" if answer.status else answer.detail
-    if not answer.refuses_content:
-        return Outcome(problem=words, retry_after=answer.retry_after)
-    if len(indices) == 1:
-        return Outcome(refused={indices[0]: words})
-    half = len(indices) // 2
-    first = send_halving(post, indices[:half])
-    if first.problem:
-        return first
-    second = send_halving(post, indices[half:])
-    refused = {**first.refused, **second.refused}
-    return Outcome(first.accepted | second.accepted, refused, second.problem, second.retry_after)
+    found = _Halves(post, lane)
+    found.send(indices)
+    return Outcome(frozenset(found.accepted), found.refused, found.problem, found.retry_after)
+
+
+class _Halves:
+    """What a batch has come to so far."""
+
+    def __init__(self, post: Callable[[Sequence[int]], Answer], lane: Callable[[int], object]) -> None:
+        self._post, self._lane = post, lane
+        self._closed: set[object] = set()
+        self.accepted: set[int] = set()
+        self.refused: dict[int, str] = {}
+        self.problem = ""
+        self.retry_after = 0.0
+
+    def send(self, indices: Sequence[int]) -> None:
+        indices = [index for index in indices if self._lane(index) not in self._closed]
+        if not indices or self.problem:
+            return
+        answer = self._post(indices)
+        words = f"answered {answer.status}: {answer.detail}" if answer.status else answer.detail
+        if answer.ok:
+            self.accepted.update(indices)
+        elif not answer.refuses_content:
+            self.problem, self.retry_after = words, answer.retry_after
+        elif len(indices) == 1:
+            self.refused[indices[0]] = words
+            self._closed.add(self._lane(indices[0]))
+        else:
+            half = len(indices) // 2
+            self.send(indices[:half])
+            self.send(indices[half:])

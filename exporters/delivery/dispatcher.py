@@ -16,16 +16,16 @@ from fnmatch import fnmatchcase
 from rltriage.engine.report import CLOSED, Alert, Incident, State
 from rltriage.exporters.delivery.alertmanager import AFTERLIFE_SECONDS, RESEND_SECONDS
 from rltriage.exporters.delivery.base import Outcome, Receiver
-from rltriage.exporters.delivery.message import NO_CATALOGUE, Message, compose
-from rltriage.exporters.delivery.outbox import FAR, Entry, Outbox
+from rltriage.exporters.delivery.message import NO_CATALOGUE, NO_LINKS, Links, Message, compose
+from rltriage.exporters.delivery.outbox import Entry, Outbox, backoff
 from rltriage.exporters.delivery.silences import Silences
 from rltriage.exporters.delivery.withheld import Offer, Withheld
 from rltriage.rules.model import SEVERITIES, Catalogue, Severity
 
 log = logging.getLogger("rltriage.delivery")
 
-FIRST_RETRY_SECONDS = 1.0
-LONGEST_RETRY_SECONDS = 300.0
+LONGEST_WAIT_SECONDS = 3600.0
+"""The longest that a receiver is believed when it names a wait (Retry-After)."""
 GROUP_WINDOW_SECONDS = 60.0
 MAX_BATCHES = 50
 """Batches of one flush; the next flush goes on, after polling and scraping had their turn on the interpreter."""
@@ -45,6 +45,11 @@ class Route:
     match: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     group_window: float = GROUP_WINDOW_SECONDS
 
+    @property
+    def window(self) -> float:
+        """How many seconds a message may wait for others of its fault."""
+        return 0.0 if self.receiver.reminded else self.group_window
+
     def takes(self, message: Message) -> bool:
         """Whether the receiver wants this alert at all."""
         if SEVERITIES.index(message.severity) < SEVERITIES.index(self.min_severity) or (self.page and not message.page):
@@ -55,7 +60,10 @@ class Route:
 
 @dataclass(slots=True)
 class ReceiverState:
-    """How a receiver is doing. `failures` counts attempts that failed in a row, `problem` is the last one's reason."""
+    """How a receiver is doing. `failures` counts attempts that failed in a row, `problem` is the last one's reason.
+
+    The next attempt is at `not_before`, `wait` seconds after the last.
+    """
 
     delivered: int = 0
     reminders: int = 0
@@ -64,6 +72,7 @@ class ReceiverState:
     failures: int = 0
     problem: str = ""
     not_before: float = 0.0
+    wait: float = 0.0
     remind_at: float = 0.0
     sending: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -81,6 +90,7 @@ class Dispatcher:
         *,
         catalogue: Catalogue = NO_CATALOGUE,
         silences: Silences | None = None,
+        links: Links = NO_LINKS,
         seed: int | None = None,
     ) -> None:
         self.outbox = outbox
@@ -88,10 +98,12 @@ class Dispatcher:
         self.states = {name: ReceiverState() for name in self.routes}
         self.errors = 0
         self._catalogue = catalogue
+        self._links = links
         self._silences = silences or Silences(None)
         self._withheld = Withheld(self._silences)
         self._random = random.Random(seed)
         self._windows: dict[tuple[str, str], float] = {}
+        self._winding_up = False
 
     def offer(
         self,
@@ -131,7 +143,9 @@ class Dispatcher:
         return sum(self._accept(route, message, quiet, now) for route in self.routes.values())
 
     def _compose(self, offer: Offer, now: float) -> Message:
-        return compose(offer.alert, now, catalogue=self._catalogue, labels=offer.labels, incident=offer.incident)
+        return compose(
+            offer.alert, now, catalogue=self._catalogue, labels=offer.labels, incident=offer.incident, links=self._links
+        )
 
     def _settle(self, offer: Offer, now: float) -> None:
         """Nobody was told and nobody will be, also not by the replay after a restart, when the silence may be over."""
@@ -185,6 +199,10 @@ class Dispatcher:
         """End all windows that collect alerts: the service stops, and the next flush is the last."""
         for name in self.routes:
             self.outbox.hasten(name, now)
+
+    def wind_up(self) -> None:
+        """Begin no further request: what is sent after `close` could not be noted, and would be sent again."""
+        self._winding_up = True
 
     def test(self, now: float) -> dict[str, Outcome]:
         """Send one made-up alert to every receiver, past the outbox; what became of it."""
@@ -247,21 +265,22 @@ class Dispatcher:
 
     def _due(self, route: Route, message: Message, now: float) -> float:
         """The end of the window that collects the fault's alerts; the first one opens it."""
-        if route.receiver.reminded or route.group_window <= 0:
+        if route.window <= 0:
             return now
         key = route.receiver.name, message.grouping
         due = self._windows.get(key, now)
-        if not now < due <= now + route.group_window:
-            due = self._windows[key] = now + route.group_window
+        if not now < due <= now + route.window:
+            due = self._windows[key] = now + route.window
         return due
 
     def _flush(self, route: Route, state: ReceiverState, now: float) -> int:
-        if now < state.not_before <= now + FAR:
+        # Further off than the whole wait: the clock was set back.
+        if now < state.not_before <= now + state.wait:
             return 0
         sent = 0
         for _ in range(MAX_BATCHES):
             batch = self._batch(route, now)
-            if not batch:
+            if not batch or self._winding_up:
                 break
             outcome = route.receiver.send([entry.message for entry in batch], now)
             sent += self._record(route, state, batch, outcome, now)
@@ -275,11 +294,11 @@ class Dispatcher:
         """The next messages for one call: a run's in order, a series once, and one fault where alerts are grouped."""
         receiver = route.receiver
         grouped = not receiver.reminded
-        size = 1 if grouped and route.group_window <= 0 else receiver.batch
+        size = 1 if grouped and route.window <= 0 else receiver.batch
         batch: list[Entry] = []
         passed: set[str] = set()
         series: set[str] = set()
-        for entry in self.outbox.due(receiver.name, now):
+        for entry in self.outbox.due(receiver.name, now, route.window):
             message = entry.message
             other_fault = grouped and batch and message.grouping != batch[0].message.grouping
             if message.run in passed or other_fault or (not grouped and message.series in series):
@@ -302,7 +321,8 @@ class Dispatcher:
             state.refused += 1
             if entry.refusals == 1:
                 log.error("receiver %s will not take %s of run %s: %s", name, entry.message.rule, entry.message.run, words)
-        self._judge(name, state, outcome, len(accepted) + len(outcome.refused) == len(batch), now)
+        settled = len(accepted) + len(outcome.refused)
+        self._judge(name, state, outcome, settled == len(batch) or (settled > 0 and not outcome.problem), now)
         return len(accepted)
 
     def _judge(self, name: str, state: ReceiverState, outcome: Outcome, through: bool, now: float) -> None:
@@ -317,14 +337,13 @@ class Dispatcher:
             state.not_before = 0.0
             return
         state.failed_attempts += 1
-        # A receiver may ask for a longer wait than ours, but not for one that would look like a clock set back.
-        state.not_before = now + min(max(self._wait(state.failures), outcome.retry_after), FAR)
+        state.wait = min(max(self._wait(state.failures), outcome.retry_after), LONGEST_WAIT_SECONDS)
+        state.not_before = now + state.wait
         state.failures += 1
 
     def _wait(self, failures: int) -> float:
         """Exponential backoff, between half of it and all of it, so that many watchers do not knock together."""
-        longest = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30), LONGEST_RETRY_SECONDS)
-        return longest * (0.5 + self._random.random() / 2)
+        return backoff(failures) * (0.5 + self._random.random() / 2)
 
     def _remind(self, route: Route, state: ReceiverState, now: float) -> None:
         """Re-send what a forgetful receiver must keep believing, and for a while what has ended."""
@@ -339,6 +358,8 @@ class Dispatcher:
         told = now - RESEND_SECONDS / 2
         entries = [e for e in live if e.message.series not in moving and not told < (e.delivered or 0.0) <= now]
         for start in range(0, len(entries), route.receiver.batch):
+            if self._winding_up:
+                return
             part = entries[start : start + route.receiver.batch]
             outcome = route.receiver.send([entry.message for entry in part], now)
             state.reminders += len(outcome.accepted)

@@ -10,7 +10,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from string import Template
 from typing import Any
+from urllib.parse import quote
 
 from rltriage.engine.report import OPEN, Alert, Incident, State
 from rltriage.exporters.jsonlines import test_command
@@ -21,6 +23,36 @@ from rltriage.rules.model import Catalogue, Severity
 MAX_TEXT = 4000
 """Characters of an annotation. Alertmanager bounds nothing, but chat services cut at about this length."""
 NO_CATALOGUE = Catalogue({}, {}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where a notification points: `page` is the on-call page's own address, `runbook` that of a text about the fault.
+
+    `$fault` and `$rule` in `runbook` are filled in; without them the fault is the anchor in it. Empty: no link.
+    """
+
+    page: str = ""
+    runbook: str = ""
+
+    def of(self, alert: Alert, fault: str) -> dict[str, str]:
+        """The annotations `page_url` and `runbook_url`, as far as there are such addresses."""
+        found = {}
+        if self.page:
+            # The alert's own address on the on-call page, the same after a restart.
+            found["page_url"] = (
+                f"{self.page.rstrip('/')}/runs/{quote(alert.run, safe='')}/alerts/{quote(alert.id, safe='')}"
+            )
+        template = Template(self.runbook)
+        names = template.get_identifiers() or ["fault"]
+        if self.runbook and (fault or "fault" not in names):
+            url = self.runbook if template.get_identifiers() else f"{self.runbook}#$fault"
+            given = {"fault": quote(fault, safe=""), "rule": quote(alert.rule, safe="")}
+            found["runbook_url"] = Template(url).safe_substitute(given)
+        return found
+
+
+NO_LINKS = Links()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +125,7 @@ def compose(
     catalogue: Catalogue = NO_CATALOGUE,
     labels: Mapping[str, str] | None = None,
     incident: Incident | None = None,
+    links: Links = NO_LINKS,
 ) -> Message:
     """The message of one transition, seen at `now`. `labels` are the run's own; titles come from `catalogue` if given."""
     identity = identity_labels(
@@ -116,6 +149,7 @@ def compose(
         "values": ", ".join(f"{name}={value:g}" for name, value in alert.values.items()),
         "state": alert.state,
         "alert_id": alert.id,
+        **links.of(alert, identity.get("fault", "")),
     }
     return Message(
         alert=alert.id,

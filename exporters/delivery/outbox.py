@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +28,8 @@ LOCK_SECONDS = 0.25
 """How long a write may wait for another process that locked the file: short, because a caller waits with it."""
 STEP_ASIDE = 8
 """A message that a receiver refused this often no longer holds up the others of its run; it is still retried."""
-FAR = 3600.0
-"""No wait is longer than this many seconds, so a due time further off means that the clock was set back."""
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 300.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS outbox (
@@ -43,7 +44,7 @@ _SAVE = "INSERT OR REPLACE INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 class Entry:
     """One message for one receiver. `delivered` is None while it waits; times are unix seconds.
 
-    `state` is the message's, with the severity where the receiver tells alerts apart by it.
+    `state` is the message's, with the severity where the receiver tells alerts apart by it. `due` is when it may be sent.
     """
 
     seq: int
@@ -80,6 +81,7 @@ class Outbox:
         self._gone: set[int] = set()
         self._seq = 0
         self._batches = 0
+        self._loaded = False
         with self._lock:
             self._save()
 
@@ -127,8 +129,12 @@ class Outbox:
         with self._lock:
             return _key(alert, state, receiver) in self._keys
 
-    def due(self, receiver: str, now: float) -> Iterator[Entry]:
-        """What may be sent now, in the order of acceptance. A message waits for the earlier ones of its run."""
+    def due(self, receiver: str, now: float, window: float = math.inf) -> Iterator[Entry]:
+        """What may be sent now, in the order of acceptance. A message waits for the earlier ones of its run.
+
+        Nothing waits longer than it was meant to: a due time further off than the backoff of a refused message, or than
+        the `window` (seconds) that collects the others, means that the clock was set back, here or over a restart.
+        """
         with self._lock:
             entries = list(self._waiting.get(receiver, {}).values())
         blocked: set[str] = set()
@@ -136,7 +142,8 @@ class Outbox:
             message = entry.message
             if message.run in blocked or message.alert in blocked:
                 continue
-            if now < entry.due <= now + FAR:
+            longest = backoff(entry.refusals - 1) if entry.refusals else window
+            if now < entry.due <= now + longest:
                 blocked.add(message.alert if entry.refusals >= STEP_ASIDE else message.run)
             else:
                 yield entry
@@ -298,6 +305,7 @@ class Outbox:
         except sqlite3.Error as error:
             db.close()
             if isinstance(error, sqlite3.OperationalError):
+                self._read_alone(path)
                 raise
             aside = path.with_suffix(".damaged")
             os.replace(path, aside)
@@ -306,8 +314,21 @@ class Outbox:
         self._db = db
         return db
 
+    def _read_alone(self, path: Path) -> None:
+        """Read a file that cannot be opened for writing: a start on a full disk must not say everything again.
+
+        Alone with it, SQLite needs no shared index beside the file, for which the disk has no room.
+        """
+        if self._loaded or not path.exists():
+            return
+        with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=LOCK_SECONDS)) as db:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._load(db)
+
     def _load(self, db: sqlite3.Connection) -> None:
-        """Read what the last process left, below whatever this one has accepted while the disk could not be read."""
+        """Read, once, what the last process left, below whatever this one has accepted while it could not be read."""
+        if self._loaded:
+            return
         rows = db.execute("SELECT * FROM outbox ORDER BY seq").fetchall()
         stored = {_key(alert, state, receiver): int(seq) for seq, receiver, alert, state, *_ in rows}
         self._renumber(stored)
@@ -321,25 +342,42 @@ class Outbox:
                 log.error("the outbox holds a message that cannot be read (%s): skipped", error)
                 continue
             entry = Entry(seq, receiver, state, message, created, due, refusals, delivered)
+            if seq in self._dirty:
+                continue  # delivered while the disk could not be read
             if delivered is None:
                 self._waiting.setdefault(receiver, {})[seq] = entry
             else:
                 self._keep(entry)
         self._waiting = {receiver: dict(sorted(box.items())) for receiver, box in self._waiting.items()}
+        self._loaded = True
 
     def _renumber(self, stored: dict[int, int]) -> None:
-        """Give what memory accepted numbers above the disk's, and let go of what the disk already knows."""
+        """Give what memory accepted numbers above the disk's, or the disk's own where it knows the message.
+
+        Of the latter only what was delivered meanwhile is news to the disk; the rest is there already.
+        """
         top = max(stored.values(), default=0)
         fresh = {key: seq for key, seq in self._keys.items() if key not in stored}
         moved = {seq: top + number for number, seq in enumerate(fresh.values(), start=1)}
-        entries = [entry for entry in self._dirty.values() if entry.seq in moved]
         boxes = {name: [e for e in box.values() if e.seq in moved] for name, box in self._waiting.items()}
-        for entry in entries:
-            entry.seq = moved[entry.seq]
+        entries = []
+        for entry in self._dirty.values():
+            fresh_seq = moved.get(entry.seq)
+            if fresh_seq is None:
+                entry.seq = stored[_key(entry.message.alert, entry.state, entry.receiver)]
+            else:
+                entry.seq = fresh_seq
+            if fresh_seq is not None or entry.delivered is not None:
+                entries.append(entry)
         self._dirty = {entry.seq: entry for entry in entries}
         self._waiting = {name: {entry.seq: entry for entry in box} for name, box in boxes.items()}
         self._keys = {key: moved[seq] for key, seq in fresh.items()}
         self._seq = top + len(fresh)
+
+
+def backoff(failures: int) -> float:
+    """Seconds until an attempt that follows `failures` earlier ones in a row: doubled each time, up to a bound."""
+    return min(FIRST_RETRY_SECONDS * 2.0 ** min(failures, 30), LONGEST_RETRY_SECONDS)
 
 
 def _key(alert: str, state: str, receiver: str) -> int:

@@ -15,7 +15,7 @@ def routes(config: Config) -> list[Route]:
     """One route for each receiver, in the file's order. Raises DeliveryError if apprise is wanted and not installed."""
     return [
         Route(
-            _receiver(receiver, config.external_url),
+            _receiver(receiver),
             receiver.min_severity,
             receiver.page,
             receiver.match,
@@ -25,13 +25,13 @@ def routes(config: Config) -> list[Route]:
     ]
 
 
-def _receiver(receiver: ReceiverConfig, external_url: str) -> Receiver:
+def _receiver(receiver: ReceiverConfig) -> Receiver:
     if receiver.kind == "apprise":
         return Apprise(receiver.name, text_of(receiver.urls[0]))
     if receiver.kind == "webhook":
         return Webhook(receiver.name, _poster(receiver, receiver.urls[0]), receiver.body)
     posters = [_poster(receiver, url, complete=True) for url in receiver.urls]
-    return Alertmanager(receiver.name, posters, external_url)
+    return Alertmanager(receiver.name, posters)
 
 
 def _poster(receiver: ReceiverConfig, url: Setting, complete: bool = False) -> Poster:

@@ -21,9 +21,12 @@ DEFAULT_BODY: Mapping[str, Any] = {
     "title": "$title",
     "text": "$text",
     "fault": "$fault",
+    "page_url": "$page_url",
+    "runbook_url": "$runbook_url",
     "runs": "$runs",
     "alerts": "$alerts",
 }
+_LINKS = (("page", "page_url"), ("runbook", "runbook_url"))
 
 
 class Webhook:
@@ -42,7 +45,7 @@ class Webhook:
             told = [messages[index] for index in part]
             return self._poster.post(fill(self._body, values(told)), {"Idempotency-Key": self._key(told)})
 
-        return send_halving(post, range(len(messages)))
+        return send_halving(post, range(len(messages)), lambda index: messages[index].run)
 
     def close(self) -> None:
         self._poster.close()
@@ -64,8 +67,10 @@ def values(messages: Sequence[Message]) -> dict[str, Any]:
         "fault": lead.fault,
         "first_test": lead.labels.get("first_test", ""),
         "id": lead.alert,
+        "page_url": lead.annotations.get("page_url", ""),
         "rule": lead.rule,
         "run": lead.run,
+        "runbook_url": lead.annotations.get("runbook_url", ""),
         "runs": runs,
         "severity": lead.severity,
         "state": lead.state,
@@ -93,13 +98,14 @@ def title(messages: Sequence[Message]) -> str:
 
 
 def text(messages: Sequence[Message], shown: int = 20) -> str:
-    """The whole block of the leading message, then a line for each of the others."""
+    """The whole block of the leading message, a line for each of the others, then where to read on about the first."""
     lead = leading(messages)
     others = [message for message in messages if message is not lead]
     lines = [f"{message.state}: {message.rule} in {message.run} at step {message.step}" for message in others[:shown]]
     if len(others) > shown:
         lines.append(f"and {len(others) - shown} more")
-    return "\n".join([lead.text, *(["also:"] if lines else []), *lines])
+    links = [f"{name}: {lead.annotations[key]}" for name, key in _LINKS if key in lead.annotations]
+    return "\n".join([lead.text, *(["also:"] if lines else []), *lines, *links])
 
 
 def fill(template: Any, found: Mapping[str, Any]) -> Any:

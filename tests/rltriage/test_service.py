@@ -19,6 +19,7 @@ import pytest
 
 from rltriage.engine.report import EMPTY
 from rltriage.engine.rows import Row, Run
+from rltriage.engine.sources.lines import MOST_AT_ONCE
 from rltriage.exporters.delivery.silences import Silence, Silences
 from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.http import serve_metrics
@@ -26,6 +27,7 @@ from rltriage.following import expand
 from rltriage.rules.config import load_config
 from rltriage.rules.errors import DeliveryError, RulePackError
 from rltriage.service import Service
+from rltriage.watching import WatchedRun
 
 ROOT = Path(__file__).parents[2]
 
@@ -359,6 +361,61 @@ def test_hundreds_of_logs(setup, tmp_path, hook):
     assert files(service).logs == 300 and time.process_time() - before < 0.5
 
 
+def test_rows_are_taken_in_slices_and_a_long_log_does_not_hold_up_short_ones(setup, tmp_path, hook):
+    """Each slice goes on where the last one stopped, the logs take turns, and all is taken as it would be at once."""
+    for step in range(12):
+        write(tmp_path, "long", 0.9 if step % 4 == 3 else 0.1, start=step)
+    write(tmp_path, "short", 0.9)
+    fleet = files(setup())
+    order = []
+    fleet._sinks = (*fleet._sinks, Noting(order))
+    calls = 1
+    while not fleet.poll(time.monotonic(), pause=lambda: len(order) % 2 == 0):
+        calls += 1
+    assert [run for run, _ in order].index("short") == 2 and calls >= 6
+    assert [step for run, step in order if run == "long"] == list(range(12)) and fleet.caught_up
+
+
+class Noting:
+    """A sink that notes run and step of each row."""
+
+    def __init__(self, found):
+        self.found = found
+
+    def publish(self, run, row, report):
+        if row is not None:
+            self.found.append((run.id, row.step))
+
+    def end(self, run_id, state, now):
+        """Runs go on."""
+
+
+def test_a_log_of_many_rows_is_read_in_parts_to_its_end(setup, tmp_path):
+    """It is not caught up before its last row, and new rows behind a part are not missed."""
+    write(tmp_path, "r1", *([0.1] * (MOST_AT_ONCE + 5)))
+    service = setup()
+    fleet = files(service)
+    first = iter([False] * MOST_AT_ONCE)
+    assert not fleet.poll(time.monotonic(), pause=lambda: next(first, True)) and not fleet.caught_up
+    write(tmp_path, "r1", 0.1, start=MOST_AT_ONCE + 5)
+    assert fleet.poll(time.monotonic()) and fleet.caught_up and fleet.rows == MOST_AT_ONCE + 6
+
+
+def test_rows_that_cannot_be_judged_end_neither_their_log_nor_the_others(setup, tmp_path, hook, monkeypatch):
+    """It is said once and counted."""
+    write(tmp_path, "bad", 0.1)
+    write(tmp_path, "good", 0.9)
+    service = setup()
+    emit = WatchedRun.emit
+    monkeypatch.setattr(WatchedRun, "emit", lambda self, *given: 1 / 0 if self.run.id == "bad" else emit(self, *given))
+    turn(service)
+    assert told(hook) == [("good", "firing")] and files(service).errors >= 1
+    monkeypatch.setattr(WatchedRun, "emit", emit)
+    write(tmp_path, "bad", 0.9, start=1)
+    turn(service)
+    assert ("bad", "firing") in told(hook)
+
+
 def test_sigterm_stops_gently_even_while_a_receiver_hangs(setup, tmp_path, hook):
     """Exit code 0; what could not be delivered is delivered by the next start."""
     release = threading.Event()
@@ -369,7 +426,7 @@ def test_sigterm_stops_gently_even_while_a_receiver_hangs(setup, tmp_path, hook)
 
     hook.weather = weather
     write(tmp_path, "r1", 0.9)
-    command = [sys.executable, "-c", chaos.SERVICE, str(tmp_path / "rltriage.yaml"), "0"]
+    command = [sys.executable, "-c", chaos.SERVICE, str(tmp_path / "rltriage.yaml")]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while not hook.attempts and time.monotonic() < deadline and not _waits(tmp_path):

@@ -17,6 +17,7 @@ state_dir: state
 retention: 12h
 listen: 127.0.0.1:9999
 external_url: http://watch:9464
+runbook_url: https://wiki.example/rl/$fault
 rules:
   packs: [triage]
   extra: [my/rules.yaml, /etc/more]
@@ -104,6 +105,22 @@ def test_every_problem_is_reported_in_one_go_in_the_order_of_the_file():
     assert "`$titel` stands for nothing" in found[6] and "did you mean `title`?" in found[6]
     assert "defined twice (first in line 8)" in found[7] and "did you mean `critical`?" in found[8]
     assert found[1].splitlines()[1:3] == ["    sorces: []", "    ^"]
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "words"),
+    [
+        ("wiki/faults", "2:14", "must be an http:// or https:// URL"),
+        ("https://wiki/$falut", "2:14", "did you mean `fault`?"),
+        ("https://wiki/$", "2:14", "write $$ for a dollar sign"),
+        ("https://u:hunter2@wiki/", "2:14", "holds a password in plain text"),
+        ("3", "2:14", "text"),
+    ],
+)
+def test_a_runbooks_address_is_checked_at_its_place(value, place, words):
+    """A URL without a password; only the fault and the rule can be named in it."""
+    (problem,) = problems(f"version: 1\nrunbook_url: {value}\n")
+    assert problem.startswith(f"rltriage.yaml:{place}: ") and words in problem and "hunter2" not in problem
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,19 @@
 import pytest
 
 from rltriage.exporters.delivery.alertmanager import LIFE_SECONDS, Alertmanager, endpoint
-from rltriage.exporters.delivery.message import compose
+from rltriage.exporters.delivery.message import Links, compose
 
 
 @pytest.fixture
 def messages(make_alert):
     """Builds messages of many runs."""
-    return lambda count: [compose(make_alert(run=f"r{number}", time=50.0), 100.0) for number in range(count)]
+    links = Links("http://watch:9464/")
+    return lambda count: [compose(make_alert(run=f"r{n}", time=50.0), 100.0, links=links) for n in range(count)]
 
 
 def test_the_body_is_an_array_of_alerts_with_aware_times(journal, messages):
     """Open alerts carry their start and an expiry; a value in UTC with its zone, never a naive one."""
-    am = Alertmanager("am", [journal.poster()], "http://watch:9464")
+    am = Alertmanager("am", [journal.poster()])
     assert am.send(messages(2), 200.0).accepted == {0, 1}
     (body,) = journal.entries
     assert [alert["labels"]["run"] for alert in body] == ["r0", "r1"]

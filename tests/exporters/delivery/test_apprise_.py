@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rltriage.exporters.delivery.apprise_ import Apprise
-from rltriage.exporters.delivery.message import compose
+from rltriage.exporters.delivery.message import Links, compose
 from rltriage.rules.errors import DeliveryError
 
 
@@ -21,6 +21,16 @@ def test_a_notification_arrives_with_title_text_and_kind(journal, make_alert):
     (body,) = journal.entries
     assert body["title"].endswith("in a and 1 more run") and body["type"] == "failure"
     assert "ref_is_policy" in body["message"] and "kl-ref-exactly-zero in b" in body["message"]
+
+
+def test_a_notification_links_to_page_and_runbook(journal, make_alert):
+    """At its end, where chats make them clickable."""
+    message = compose(make_alert(), 1.0, links=Links("http://watch", "http://docs"))
+    Apprise("chat", lambda: url_of(journal)).send([message], 1.0)
+    (body,) = journal.entries
+    assert (
+        "runbook: http://docs#ref_is_policy" in body["message"] and "page: http://watch/runs/r1/alerts/" in body["message"]
+    )
 
 
 def test_a_failure_is_for_later(journal, make_alert):

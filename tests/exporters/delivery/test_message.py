@@ -1,10 +1,14 @@
 """What a message says: labels that identify, annotations that describe."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
-from rltriage.exporters.delivery.message import MAX_TEXT, Message, alert_name, compose
+from rltriage.exporters.delivery.message import MAX_TEXT, Links, Message, alert_name, compose
+from rltriage.rules.loader import load_rules
 from rltriage.rules.model import Catalogue, FirstTest
 
+ROOT = Path(__file__).parents[3]
 CATALOGUE = Catalogue(
     {}, {"kl_after_one_step": FirstTest("kl_after_one_step", "KL after one step", "trainer", "", "check {run}")}, {}
 )
@@ -62,6 +66,32 @@ def test_annotations_carry_text_ranking_step_values_and_the_command(make_alert):
     assert (found["step"], found["since_step"], found["values"]) == ("7", "5", "kl_ref=0")
     assert found["first_test_command"] == "check r1"
     assert "KL after one step" in found["description"] and "ref_is_policy" in found["description"]
+
+
+def test_an_alert_links_to_its_own_page_and_to_its_faults_runbook(make_alert):
+    """Only where the addresses are known; the fault is the runbook's anchor unless the address says where it belongs."""
+    odd = make_alert(run="a/b c", id="1")
+
+    def links(alert, *given):
+        found = compose(alert, 1.0, links=Links(*given)).annotations
+        return found.get("page_url"), found.get("runbook_url")
+
+    page = "http://watch/runs/a%2Fb%20c/alerts/1"
+    assert links(odd, "http://watch/", "https://docs/faults.html") == (page, "https://docs/faults.html#ref_is_policy")
+    assert links(odd, "", "https://wiki/$fault?rule=${rule}") == (
+        None,
+        "https://wiki/ref_is_policy?rule=kl-ref-exactly-zero",
+    )
+    assert links(odd) == (None, None)
+    unnamed = make_alert(suspects=())
+    assert links(unnamed, "", "https://docs/faults.html") == (None, None), "a runbook about no fault is none"
+    assert links(unnamed, "", "https://wiki/$rule")[1] == "https://wiki/kl-ref-exactly-zero"
+
+
+def test_every_fault_has_an_anchor_in_our_own_runbook():
+    """`runbook_url` may point to a copy of docs/faults.md."""
+    headings = set(re.findall(r"^## (\w+)$", (ROOT / "docs" / "faults.md").read_text(encoding="utf-8"), re.MULTILINE))
+    assert load_rules("triage").catalogue.faults.keys() <= headings
 
 
 def test_long_text_is_cut(make_alert):

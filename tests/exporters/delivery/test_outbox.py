@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rltriage.exporters.delivery.message import compose
-from rltriage.exporters.delivery.outbox import FILE, STEP_ASIDE, Outbox
+from rltriage.exporters.delivery.outbox import FILE, STEP_ASIDE, Outbox, backoff
 
 HOOK = "hook"
 
@@ -92,18 +92,28 @@ def test_a_message_that_keeps_being_refused_steps_aside(message):
     box.put(HOOK, message(rule="bad", state="resolved"), 1.0)
     bad = box.waiting(HOOK)[0]
     for _ in range(STEP_ASIDE - 1):
-        box.refused(bad, 100.0)
+        box.refused(bad, 60.0)
     assert ids(box.due(HOOK, 2.0)) == []
     box.refused(bad, 100.0)
     assert ids(box.due(HOOK, 2.0)) == [("r1/good", "firing")]
     assert len(ids(box.due(HOOK, 100.0))) == 3
 
 
-def test_a_clock_that_was_set_back_holds_nothing_up(message):
-    """A due time further off than any wait can be is a clock's fault."""
-    box = Outbox(None)
-    box.put(HOOK, message(), 1_000_000.0, due=1_000_060.0)
-    assert not ids(box.due(HOOK, 1_000_030.0)) and ids(box.due(HOOK, 500.0))
+@pytest.mark.parametrize("back", [1.0, 300.0, 3000.0, 86400.0])
+def test_a_clock_that_was_set_back_holds_nothing_up(tmp_path, message, back):
+    """By seconds or by a day, at once or over a restart: nothing waits longer than it was meant to."""
+    box = Outbox(tmp_path)
+    box.put(HOOK, message(run="collected"), 1e6, due=1e6 + 60.0)
+    box.put(HOOK, message(run="refused"), 1e6)
+    for _ in range(3):
+        box.refused(box.waiting(HOOK)[1], 1e6 + backoff(2))
+    assert not ids(box.due(HOOK, 1e6, window=60.0))
+    for each in (box, Outbox(tmp_path)):
+        assert len(ids(each.due(HOOK, 1e6 - back, window=60.0))) == 2, "further off than the wait"
+        assert len(ids(each.due(HOOK, 1e6 + 60.0, window=60.0))) == 2
+    at_once = Outbox(None)
+    at_once.put(HOOK, message(), 1e6)
+    assert ids(at_once.due(HOOK, 1e6 - back, window=0.0))
 
 
 def test_the_newest_state_of_a_series_is_kept(tmp_path, message):
@@ -180,6 +190,63 @@ def test_a_file_that_was_locked_at_the_start_is_joined_later(tmp_path, message):
     again = Outbox(tmp_path)
     assert ids(again.waiting(HOOK)) == ids(box.waiting(HOOK))
     assert not any(again.put(HOOK, message(rule=rule), 3.0) for rule in ("new", "old", "said", "newer"))
+
+
+def test_what_was_said_before_the_file_could_be_joined_is_not_said_again(tmp_path, message):
+    """The disk holds it as waiting, memory delivered it meanwhile; a reminded receiver is reminded of the newest state."""
+    first = Outbox(tmp_path)
+    first.put(HOOK, message(), 1.0)
+    first.put(HOOK, message(rule="later"), 1.0)
+    first.close()
+    other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    box = Outbox(tmp_path)
+    for given in ({}, {"state": "resolved"}, {"rule": "later"}):
+        box.put(HOOK, message(**given), 2.0)
+    box.delivered(box.waiting(HOOK)[:2], 3.0, keep=True)
+    other.close()
+    box.retry_disk()
+    for each in (box, Outbox(tmp_path)):
+        assert ids(each.waiting(HOOK)) == [("r1/later", "firing")]
+        assert ids(each.live(HOOK)) == [("r1/kl-ref-exactly-zero", "resolved")]
+        assert not each.put(HOOK, message(), 4.0) and not each.put(HOOK, message(state="resolved"), 4.0)
+
+
+START_ON_A_FULL_DISK = """
+import os, pathlib, resource, sys
+from rltriage.exporters.delivery.message import Message
+from rltriage.exporters.delivery.outbox import Outbox
+message = lambda rule: Message(rule, "r", rule, "firing", "critical", "", "t", "t", 1.0, 1.0, 3)
+folder, hard = pathlib.Path(sys.argv[1]), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+if sys.argv[2] == "killed":
+    box = Outbox(folder)
+    for rule in ("said", "waits"):
+        box.put("hook", message(rule), 1.0)
+    box.delivered(box.waiting("hook")[:1], 1.0)
+    os.kill(os.getpid(), 9)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+box = Outbox(folder)
+print([box.put("hook", message(rule), 2.0) for rule in ("said", "waits", "new")], bool(box.degraded))
+print([entry.message.rule for entry in box.waiting("hook")])
+box.delivered(box.waiting("hook")[:1], 3.0)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+box.retry_disk()
+print(box.degraded or "on disk")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit on the size of files stands for the full disk")
+def test_a_start_on_a_full_disk_knows_what_was_said(tmp_path, message):
+    """After a kill the file can be read though nothing can be written: nothing is said again, and with room all is kept."""
+    command = [sys.executable, "-c", START_ON_A_FULL_DISK, str(tmp_path)]
+    assert subprocess.run([*command, "killed"], timeout=60).returncode == -9
+    (tmp_path / f"{FILE}-shm").unlink()  # as after a reboot
+    ran = subprocess.run([*command, "full"], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines() == ["[False, False, True] True", "['waits', 'new']", "on disk"], ran.stderr
+    again = Outbox(tmp_path)
+    assert ids(again.waiting(HOOK)) == [("new", "firing")]
+    assert not any(again.put(HOOK, message(id=rule), 4.0) for rule in ("said", "waits", "new"))
 
 
 def test_a_damaged_file_is_moved_aside(tmp_path, message, caplog):

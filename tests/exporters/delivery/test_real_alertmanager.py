@@ -11,16 +11,21 @@ import urllib.request
 
 import pytest
 
+from rltriage.engine.report import Suspect
 from rltriage.exporters.delivery.alertmanager import Alertmanager, endpoint
 from rltriage.exporters.delivery.dispatcher import Dispatcher, Route
 from rltriage.exporters.delivery.http import Poster
-from rltriage.exporters.delivery.message import compose
+from rltriage.exporters.delivery.message import Links, compose
 from rltriage.exporters.delivery.outbox import Outbox
 
 PAUSE = threading.Event()
 CONFIG = """
-route: {receiver: hook, group_by: [run], group_wait: 0s, group_interval: 1s, repeat_interval: 1h}
-receivers: [{name: hook, webhook_configs: [{url: 'URL', send_resolved: true}]}]
+route:
+  {receiver: hook, group_by: [run], group_wait: 0s, group_interval: 1s, repeat_interval: 1h,
+   routes: [{matchers: ['fault="mask_shift"', 'severity="critical"', 'team=~"post.*"'], receiver: posttraining}]}
+receivers:
+  - {name: hook, webhook_configs: [{url: 'URL', send_resolved: true}]}
+  - {name: posttraining, webhook_configs: [{url: 'URL', send_resolved: true}]}
 """
 
 
@@ -71,8 +76,8 @@ def active(url):
 
 def test_an_alert_fires_with_fault_and_first_test_and_resolves(real, journal, tmp_path, make_alert):
     """Through the outbox, as in service; the webhook behind Alertmanager hears both."""
-    route = Route(Alertmanager("am", [Poster(lambda: endpoint(real))], "http://watch:9464"))
-    dispatcher = Dispatcher(Outbox(tmp_path / "state"), [route])
+    route = Route(Alertmanager("am", [Poster(lambda: endpoint(real))]))
+    dispatcher = Dispatcher(Outbox(tmp_path / "state"), [route], links=Links("http://watch:9464", "http://docs/faults"))
     dispatcher.offer([make_alert()], time.time(), labels={"team": "post"})
     assert dispatcher.flush(time.time()) == 1
     assert until(lambda: active(real))
@@ -81,10 +86,48 @@ def test_an_alert_fires_with_fault_and_first_test_and_resolves(real, journal, tm
     dispatcher.flush(time.time() + 61)  # re-sent, and still one alert
     assert len(active(real)) == 1
     assert until(lambda: any(body["status"] == "firing" for body in journal.entries))
-    dispatcher.offer([make_alert(state="resolved", step=20)], time.time())
+    dispatcher.offer([make_alert(state="resolved", step=20)], time.time(), labels={"team": "post"})
     dispatcher.flush(time.time() + 62)
     assert until(lambda: not active(real)) and until(lambda: journal.entries[-1]["status"] == "resolved")
-    assert "ref_is_policy" in journal.entries[-1]["alerts"][0]["annotations"]["suspects"]
+    (told,) = journal.entries[-1]["alerts"]
+    assert "ref_is_policy" in told["annotations"]["suspects"]
+    assert told["annotations"]["runbook_url"] == "http://docs/faults#ref_is_policy"
+    assert told["generatorURL"] == "http://watch:9464/runs/r1/alerts/r1%2Fkl-ref-exactly-zero"
+
+
+def test_its_silences_hold_over_every_re_send(real, journal, tmp_path, make_alert):
+    """What Alertmanager silences by our labels stays silent while the alert is repeated and when it gets worse."""
+    silence = {
+        "matchers": [{"name": "run", "value": "quiet", "isRegex": False, "isEqual": True}],
+        "startsAt": "2020-01-01T00:00:00Z", "endsAt": "2100-01-01T00:00:00Z", "createdBy": "test", "comment": "known",
+    }  # fmt: skip
+    request = urllib.request.Request(
+        f"{real}/api/v2/silences", json.dumps(silence).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        identity = json.loads(answer.read())["silenceID"]
+    dispatcher = Dispatcher(Outbox(tmp_path / "state"), [Route(Alertmanager("am", [Poster(lambda: endpoint(real))]))])
+    dispatcher.offer([make_alert(run="quiet"), make_alert(run="loud")], time.time())
+    dispatcher.flush(time.time())
+    for minute in (1, 2):
+        dispatcher.offer([make_alert(run="quiet", rule=f"later-{minute}")], time.time())
+        dispatcher.flush(time.time() + 61 * minute)
+    assert until(lambda: journal.entries)
+    held = [a for a in json.loads(get(f"{real}/api/v2/alerts")) if a["labels"]["run"] == "quiet"]
+    assert len(held) == 3 and all(alert["status"]["silencedBy"] == [identity] for alert in held)
+    assert {alert["labels"]["run"] for body in journal.entries for alert in body["alerts"]} == {"loud"}
+
+
+def test_its_routes_see_fault_severity_and_the_runs_own_labels(real, journal, tmp_path, make_alert):
+    """One alert goes down the route of its fault and team, the other does not."""
+    dispatcher = Dispatcher(Outbox(tmp_path / "state"), [Route(Alertmanager("am", [Poster(lambda: endpoint(real))]))])
+    shifted = (Suspect("mask_shift", "", 0.9),)
+    dispatcher.offer([make_alert(run="a", suspects=shifted)], time.time(), labels={"team": "posttraining"})
+    dispatcher.offer([make_alert(run="b", suspects=shifted), make_alert(run="c")], time.time(), labels={"team": "pre"})
+    dispatcher.flush(time.time())
+    assert until(lambda: len(journal.entries) == 3)
+    told = {body["alerts"][0]["labels"]["run"]: body["receiver"] for body in journal.entries}
+    assert told == {"a": "posttraining", "b": "hook", "c": "hook"}
 
 
 def test_it_stores_the_good_alerts_of_a_refused_batch(real, make_alert):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rltriage.exporters.delivery.message import compose
-from rltriage.exporters.delivery.webhook import Webhook, fill, title, values
+from rltriage.exporters.delivery.message import Links, compose
+from rltriage.exporters.delivery.webhook import Webhook, fill, text, title, values
 from rltriage.rules.config_checks import PLACEHOLDERS
 
 
@@ -53,6 +53,18 @@ def test_the_worst_open_alert_leads(messages):
     assert title(messages) == "critical: the reference is the policy suspected in c and 2 more runs"
     assert title(messages[:1]).startswith("resolved: ")
     assert values(messages)["run"] == "c" and values(messages[:1])["status"] == "resolved"
+
+
+def test_a_notification_says_where_to_read_on(journal, make_alert):
+    """The leading alert's links, in the body and at the end of the text; nothing where there are none."""
+    linked = compose(make_alert(), 1.0, links=Links("http://watch", "http://docs"))
+    Webhook("w", journal.poster()).send([linked], 1.0)
+    (body,) = journal.entries
+    page, runbook = "http://watch/runs/r1/alerts/r1%2Fkl-ref-exactly-zero", "http://docs#ref_is_policy"
+    assert (body["page_url"], body["runbook_url"]) == (page, runbook)
+    assert body["text"].endswith(f"page: {page}\nrunbook: {runbook}")
+    assert body["alerts"][0]["annotations"]["runbook_url"] == runbook
+    assert "runbook:" not in text([compose(make_alert(), 1.0)])
 
 
 def test_a_repeated_notification_can_be_recognised(journal, messages):
