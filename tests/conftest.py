@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -60,17 +59,8 @@ def server_command(server_binary: Callable[[str], str]) -> Callable[[str], list[
 
 @pytest.fixture(scope="session")
 def benchmark_module() -> Callable[[str], ModuleType]:
-    """Loads a program of benchmarks/ by name, for tests of a small version of it."""
-
-    def load(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(f"rltriage_{name}", ROOT / "benchmarks" / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        return module
-
-    return load
+    """Imports a program of benchmarks/ by name, for tests of a small version of it."""
+    return importlib.import_module
 
 
 def missing(what: str) -> None:

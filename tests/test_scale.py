@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import scale
 
 from rltriage.rules.loader import load_rules
 
@@ -10,13 +11,7 @@ TOLERANCE = 0.1
 """A tenth more rules or series changes no advice; what is beyond is measured again."""
 
 
-@pytest.fixture(scope="module")
-def scale(benchmark_module):
-    """benchmarks/scale.py."""
-    return benchmark_module("scale")
-
-
-def test_what_was_measured_is_what_there_is(scale):
+def test_what_was_measured_is_what_there_is():
     """Rules, series and bytes of a run are those of benchmarks/scale.json, and so is the program that measured."""
     then, now = scale.recorded()["basis"], scale.basis(load_rules("triage"))
     assert then["sources"] == now["sources"], "benchmarks/scale.py has changed: make scale"
@@ -28,7 +23,7 @@ def test_what_was_measured_is_what_there_is(scale):
     assert not far, f"measured with other numbers (then, now): {far}: make scale"
 
 
-def test_nothing_was_lost_while_it_was_measured(scale):
+def test_nothing_was_lost_while_it_was_measured():
     """Every target was up at the end, all rules ran, and every row of the engine was seen."""
     found = scale.recorded()
     assert [(case["layout"], case["runs"], case["quiet"]) for case in found["cases"]] == list(scale.CASES)
@@ -36,7 +31,7 @@ def test_nothing_was_lost_while_it_was_measured(scale):
     assert found["engine"]["all_seen"]
 
 
-def test_prometheus_holds_the_series_that_are_counted(scale):
+def test_prometheus_holds_the_series_that_are_counted():
     """A run's count times the runs is what Prometheus says that it holds, within the series of its own and of alerts."""
     found = scale.recorded()
     for case in found["cases"]:
@@ -54,7 +49,7 @@ def test_prometheus_holds_the_series_that_are_counted(scale):
         assert case["series"] == pytest.approx(counted, rel=0.1), case
 
 
-def test_projections_start_from_what_was_measured(scale):
+def test_projections_start_from_what_was_measured():
     """At a measured size memory and processor are not below what was seen there, rules as often as then."""
     found = scale.recorded()
     cost = scale.rates(found)
@@ -66,7 +61,7 @@ def test_projections_start_from_what_was_measured(scale):
     assert cost["cores_run_shown"] > cost["cores_run"] > 0, "zeros of rules that never fired cost"
 
 
-def test_a_small_measurement(scale, server_binary, monkeypatch):
+def test_a_small_measurement(server_binary, monkeypatch):
     """Two runs for a few seconds: series, scrapes, memory and the rules' time come from a real Prometheus."""
     server_binary("prometheus")
     monkeypatch.setattr(scale, "SCRAPE_SECONDS", 1)

@@ -1,14 +1,11 @@
-"""The programs of deploy/, the schemas of deploy/fetch_schemas.py, and a check of YAML documents against them."""
+"""The schemas of deploy/fetch_schemas.py, and a check of YAML documents against them."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jsonschema
@@ -19,25 +16,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT7
 
 ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
 SCHEMAS = ROOT / ".cache" / "schemas"
-
-
-@pytest.fixture(scope="session")
-def deploy_module() -> Iterator[Callable[[str], ModuleType]]:
-    """Loads a program of deploy/ by name; they are no part of the package."""
-
-    def load(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(f"deploy_{name}", DEPLOY / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        return module
-
-    sys.path.insert(0, str(DEPLOY))
-    yield load
-    sys.path.remove(str(DEPLOY))
 
 
 @pytest.fixture(scope="session")
