@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs servers dashboards stack stack-check schemas scale load chaos runs bench extra gaps chapter chapter-page lint types layers
+.PHONY: help dev demo test check docs servers dashboards stack stack-check fetch scale load chaos runs bench extra gaps chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -65,8 +65,8 @@ stack: dev servers  ## Prometheus, Alertmanager, the on-call page and a run with
 stack-check: dev servers  ## the same without you: exit 0 if the fault is an alert within a minute and everything stops
 	$(BIN)/python deploy/stack.py --check
 
-schemas: dev  ## fetch the schemas of Kubernetes, prometheus-operator and compose that the manifests are tested with
-	@$(BIN)/python deploy/fetch_schemas.py || echo "the manifests' schemas are not checked (with CI=1 the tests fail)" >&2
+fetch: dev servers  ## fetch what else some tests need: a browser, schemas, files of frameworks, an editor's language server
+	@$(BIN)/python tests/fetch.py || echo "the tests that need them are skipped (with CI=1 they fail)" >&2
 
 scale: dev servers  ## what many runs cost a Prometheus, measured (twenty minutes), then `make docs`
 	$(BIN)/python benchmarks/scale.py
@@ -104,10 +104,5 @@ chapter: dev  ## run the chapter's experiments again and write docs/chapter.md (
 chapter-page: dev  ## write docs/chapter.md from the recorded runs (a minute)
 	$(BIN)/python benchmarks/chapter.py
 
-test: dev check servers schemas  ## set-up, check, then the tests
-	@sh tests/exporters/page/fetch_chromium.sh || echo "the browser tests are skipped (with CI=1 they fail)" >&2
-	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
-	@sh tests/exporters/grafana/fetch_schema.sh || echo "the dashboards' types are not checked (with CI=1 and npm they fail)" >&2
-	@sh tests/trainer/hooks/fetch_frameworks.sh || echo "the tests with verl's and OpenRLHF's own loggers are skipped"
-	@sh tests/rules/fetch_yaml_language_server.sh || echo "yaml-language-server could not be fetched: the editor tests are skipped"
+test: dev check fetch  ## set-up, check, then the tests
 	$(BIN)/python -m pytest -n 2 tests

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 import pytest
 
@@ -24,16 +25,23 @@ def cases() -> Path:
 
 
 @pytest.fixture(scope="session")
-def server_binary() -> Callable[[str], str]:
-    """Finds a Prometheus program by name; without it the test is skipped, or fails where CI=1 says that it must run."""
+def missing() -> Callable[[str], NoReturn]:
+    """Skips a test for want of a program or file, with the reason; with CI=1, where all of them must run, it fails."""
+
+    def told(reason: str) -> NoReturn:
+        (pytest.fail if os.environ.get("CI") == "1" else pytest.skip)(reason)
+
+    return told
+
+
+@pytest.fixture(scope="session")
+def server_binary(missing: Callable[[str], NoReturn]) -> Callable[[str], str]:
+    """Finds a Prometheus program by name, or else the test is skipped."""
 
     def find(name: str) -> str:
         path = shutil.which(name) or shutil.which(name, path=str(ROOT / ".cache" / "servers" / "usr" / "bin"))
         if path is None:
-            reason = f"{name} is not installed: run deploy/fetch_servers.sh"
-            if os.environ.get("CI") == "1":
-                pytest.fail(reason)
-            pytest.skip(reason)
+            missing(f"{name} is not installed: run deploy/fetch_servers.sh")
         return path
 
     return find
@@ -61,10 +69,3 @@ def server_command(server_binary: Callable[[str], str]) -> Callable[[str], list[
 def benchmark_module() -> Callable[[str], ModuleType]:
     """Imports a program of benchmarks/ by name, for tests of a small version of it."""
     return importlib.import_module
-
-
-def missing(what: str) -> None:
-    """Skip, with a reason, where a server or browser is missing; fail instead where CI promises to have it."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{what} is missing, and CI must have it")
-    pytest.skip(f"{what} is missing")

@@ -1,13 +1,15 @@
-"""A GRPO trainer small enough for a test: a random two-layer model and a tokenizer built in code, nothing downloaded."""
+"""A run that remembers, files of real frameworks, and a GRPO trainer small enough for a test, built in code."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+FRAMEWORKS = Path(__file__).parents[3] / ".cache" / "frameworks"
 WORDS = ["<pad>", "<eos>", "<user>", "<bot>", *(f"w{number}" for number in range(12))]
 
 
@@ -39,6 +41,23 @@ class Rows:
 def rows() -> Rows:
     """A run that remembers."""
     return Rows()
+
+
+@pytest.fixture
+def framework_file(missing: Callable[[str], NoReturn]) -> Callable[[str], Any]:
+    """Loads one file of a framework alone, by its path: importing the package would import ray, or vLLM."""
+
+    def load(name: str) -> Any:
+        path = FRAMEWORKS / name
+        if not path.is_file():
+            missing(f"{name} is not there: python tests/fetch.py frameworks")
+        spec = importlib.util.spec_from_file_location(name.removesuffix(".py").replace("/", "_"), path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture(scope="session")
