@@ -338,7 +338,7 @@ PARTS = {
     "translated": translated,
     "meta": meta,
     "settings": settings,
-    **import_module("scale").PARTS,
+    **import_module("scale_tables").PARTS,
 }
 
 
