@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import NoReturn
 
 import pytest
+import stack
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,24 +47,13 @@ def server_binary(missing: Callable[[str], NoReturn]) -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def server_command(server_binary: Callable[[str], str]) -> Callable[[str], list[str]]:
-    """The command that runs a server which `server_binary` finds.
-
-    Debian's Alertmanager has the path of its templates compiled in, so an unpacked one gets a /usr/share of its own.
-    """
+def server_command(missing: Callable[[str], NoReturn]) -> Callable[[str], list[str]]:
+    """The command that runs a server, or else the test is skipped."""
 
     def command(name: str) -> list[str]:
-        binary = server_binary(name)
-        share = Path(binary).parents[1] / "share"
-        if Path("/usr/share/prometheus/alertmanager/default.tmpl").exists() or share == Path("/usr/share"):
-            return [binary]
-        mount = 'mount --bind "$0" /usr/share && exec "$@"'
-        return ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, str(share), binary]
+        try:
+            return stack.server_command(name)
+        except stack.Failed as problem:
+            missing(str(problem))
 
     return command
-
-
-@pytest.fixture(scope="session")
-def benchmark_module() -> Callable[[str], ModuleType]:
-    """Imports a program of benchmarks/ by name, for tests of a small version of it."""
-    return importlib.import_module
