@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from rltriage.exporters.promql import in_state, one_of_replicas
+
 STALLED_SECONDS = 1800
 """A running run is stalled after this long without a row, unless its rows are usually far apart."""
 STALLED_INTERVALS = 4
@@ -33,19 +35,9 @@ class MetaAlert:
     todo: str
 
 
-def _newest(family: str) -> str:
-    """A run's value whoever exports it: two replicas must not be two alerts."""
-    return f"max without (instance, job) ({family})"
-
-
-def _state(state: str) -> str:
-    """The runs in a state."""
-    return f'max without (instance, job, state) (rltriage_run_state{{state="{state}"}}) == 1'
-
-
 _SERVICE = "last_over_time(rltriage_sources_followed[1d])"
 """What only a service exports that follows logs, not a training script."""
-_SILENCE = f"time() - {_newest('rltriage_last_row_timestamp_seconds')}"
+_SILENCE = f"time() - {one_of_replicas('rltriage_last_row_timestamp_seconds')}"
 
 META_ALERTS = (
     MetaAlert(
@@ -85,8 +77,8 @@ META_ALERTS = (
     MetaAlert(
         "RltriageRunStalled",
         f"{_SILENCE} > {STALLED_SECONDS}\n"
-        f"and on (run) {_state('running')}\n"
-        f"unless {_SILENCE} <= {STALLED_INTERVALS} * {_newest('rltriage_row_interval_seconds')}",
+        f"and on (run) {in_state('running')}\n"
+        f"unless {_SILENCE} <= {STALLED_INTERVALS} * {one_of_replicas('rltriage_row_interval_seconds')}",
         "1m",
         "warning",
         "{{ $labels.run }} has logged no row for {{ humanizeDuration $value }}",
@@ -100,7 +92,7 @@ META_ALERTS = (
     ),
     MetaAlert(
         "RltriageRunCrashed",
-        _state("crashed"),
+        in_state("crashed"),
         "",
         "warning",
         "{{ $labels.run }} has crashed",
@@ -109,7 +101,7 @@ META_ALERTS = (
     ),
     MetaAlert(
         "RltriageRuleFailing",
-        f"{_newest('rltriage_rules_failed')} > 0",
+        f"{one_of_replicas('rltriage_rules_failed')} > 0",
         "",
         "warning",
         "{{ $value }} rules failed on {{ $labels.run }} and are switched off for it",

@@ -25,7 +25,8 @@ from rltriage.exporters.grafana.panels import (
     stat,
     table,
 )
-from rltriage.exporters.recording import FIRING, Recorded, one_of_replicas
+from rltriage.exporters.promql import one_of_replicas
+from rltriage.exporters.recording import FIRING, Recorded
 
 RUN_LINK = f"/d/{RUN_UID}?var-datasource=${{datasource}}&var-run=${{__data.fields.run}}&${{__url_time_range}}"
 _TO_RUN = on_field("run", links=[link("Dashboard of this run", RUN_LINK)])
@@ -252,7 +253,7 @@ def _work(rows: str, cost: str) -> tuple[Panel, ...]:
             "Rules that failed and are switched off for their run; polls of sources that failed; rows that the exporter "
             "could not handle; series refused to stay bounded.",
             [
-                Query("sum (max without (instance, job) (rltriage_rules_failed))", "rules switched off"),
+                Query(f"sum ({one_of_replicas('rltriage_rules_failed')})", "rules switched off"),
                 Query(
                     "sum by (instance) (increase(rltriage_source_errors_total[$__rate_interval]))", "sources {{instance}}"
                 ),

@@ -30,7 +30,7 @@ from rltriage.exporters.grafana.panels import (
     timeline,
 )
 from rltriage.exporters.naming import Names, quoted
-from rltriage.exporters.recording import one_of_replicas
+from rltriage.exporters.promql import one_of_replicas
 from rltriage.exporters.state import BANDED
 from rltriage.rules.model import MetricInfo
 
