@@ -83,18 +83,16 @@ def details(profile: Profile) -> dict[str, Any]:
     }
 
 
+def verified_name(at: Mapping[str, str]) -> str:
+    """The package or repository that a profile was checked against, with its version or commit; "" if it never was."""
+    return " ".join(filter(None, (at.get("package") or at.get("repository"), at.get("version") or at.get("commit"))))
+
+
 def verification(profile: Profile) -> str:
     """What a profile was checked against, how and when, in words; "" if it never was."""
     at = profile.verified
-    if not at:
-        return ""
     how = "by real runs" if at.get("how") == "run" else "in its source"
-    return " ".join(
-        filter(
-            None,
-            (at.get("package") or at.get("repository"), at.get("version") or at.get("commit"), how, f"on {at.get('date')}"),
-        )
-    )
+    return f"{verified_name(at)} {how} on {at.get('date')}" if at else ""
 
 
 def describe(source: MetricSource) -> str:
