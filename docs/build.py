@@ -338,6 +338,7 @@ PARTS = {
     "translated": translated,
     "meta": meta,
     "settings": settings,
+    "frameworks": lambda: frameworks.tables(PACK.rules),
     **import_module("scale_tables").PARTS,
 }
 
@@ -353,7 +354,7 @@ def build() -> dict[Path, str]:
     found = {page: page.read_text(encoding="utf-8") for page in pages}
     found = {page: rebuilt(text) for page, text in found.items() if _PART.search(text)}
     manifests = import_module("manifests")
-    return found | {ROOT / "docs" / "frameworks.md": frameworks.page(PACK.rules), manifests.RULES: manifests.manifest()}
+    return found | {manifests.RULES: manifests.manifest()}
 
 
 if __name__ == "__main__":
