@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs servers dashboards stack stack-check fetch scale load chaos runs bench extra gaps chapter chapter-page lint types layers
+.PHONY: help dev demo test check docs servers stack stack-check fetch scale load chaos runs bench extra gaps chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -34,7 +34,7 @@ demo: $(VENV)/core  ## train with a shifted loss mask, watch the gauges, see the
 	@echo; echo "the same without the fault stays silent:"; echo
 	$(BIN)/rltriage train --steps 8 --fail-on info
 
-docs: dev  ## write the generated parts of the pages anew, and the rules of deploy/kubernetes
+docs: dev  ## write the generated parts of the pages and of deploy/ anew
 	$(BIN)/python docs/build.py
 
 check: dev lint types layers  ## style, types and layers, against what is shipped
@@ -70,11 +70,6 @@ fetch: dev servers  ## fetch what else some tests need: a browser, schemas, file
 
 scale: dev servers  ## what many runs cost a Prometheus, measured (twenty minutes), then `make docs`
 	$(BIN)/python benchmarks/scale.py
-
-dashboards: dev  ## write deploy/grafana and the generated files of deploy/prometheus anew
-	$(BIN)/rltriage export --grafana deploy/grafana
-	$(BIN)/rltriage rules compile --kind meta -o deploy/prometheus/meta-alerts.yaml
-	$(BIN)/rltriage rules compile --kind recording -o deploy/prometheus/recording.yaml
 
 load: dev  ## 1,000 runs of 60 metrics, a row a second each, for two minutes: processor time, memory, lag, scrape
 	$(BIN)/python benchmarks/load.py --runs 1000 --seconds 120 --record

@@ -1,4 +1,4 @@
-"""Writes the generated parts of the pages anew: `make docs`. A test compares what is committed with what this gives.
+"""Writes the generated parts of the pages and of deploy/ anew: `make docs`. A test compares what is committed with it.
 
 A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the text around it is written by hand.
 """
@@ -349,12 +349,11 @@ def rebuilt(text: str) -> str:
 
 
 def build() -> dict[Path, str]:
-    """What every generated page has to hold."""
+    """What every generated page and file of deploy/ has to hold."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     found = {page: page.read_text(encoding="utf-8") for page in pages}
     found = {page: rebuilt(text) for page, text in found.items() if _PART.search(text)}
-    manifests = import_module("manifests")
-    return found | {manifests.RULES: manifests.manifest()}
+    return found | import_module("manifests").generated()
 
 
 if __name__ == "__main__":
