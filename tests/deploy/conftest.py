@@ -1,4 +1,4 @@
-"""The schemas that tests/fetch.py fetches, and a check of YAML documents against them."""
+"""Checks of manifests by the schemas that tests/fetch.py fetches, and of the commands that files of deploy/ run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import click
 import jsonschema
 import pytest
 import yaml
 from jsonschema.exceptions import best_match
 from referencing import Registry
 from referencing.jsonschema import DRAFT7
+
+from rltriage.cli import root
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / ".cache" / "schemas"
@@ -52,3 +55,20 @@ def kubernetes_errors(schemas: Path) -> Callable[[dict[str, Any]], list[str]]:
 def documents() -> Callable[[Path], list[dict[str, Any]]]:
     """The YAML documents of a file of deploy/."""
     return lambda path: [found for found in yaml.safe_load_all(path.read_text(encoding="utf-8")) if found]
+
+
+@pytest.fixture(scope="session")
+def takes() -> Callable[[list[str]], None]:
+    """Fails where `rltriage` does not take these arguments."""
+
+    def check(arguments: list[str]) -> None:
+        command: click.Command = root
+        left = list(arguments)
+        while isinstance(command, click.Group):
+            name = left.pop(0)
+            found = command.get_command(click.Context(command), name)
+            assert found is not None, name
+            command = found
+        command.make_context(command.name, left)
+
+    return check
