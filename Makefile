@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs servers dashboards stack stack-check schemas scale load chaos runs bench extra gaps chapter chapter-page lint types layers
+.PHONY: help dev demo test check docs servers stack stack-check fetch scale load chaos runs bench extra gaps chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -34,7 +34,7 @@ demo: $(VENV)/core  ## train with a shifted loss mask, watch the gauges, see the
 	@echo; echo "the same without the fault stays silent:"; echo
 	$(BIN)/rltriage train --steps 8 --fail-on info
 
-docs: dev  ## write the generated parts of the pages anew, and the rules of deploy/kubernetes
+docs: dev  ## write the generated parts of the pages and of deploy/ anew
 	$(BIN)/python docs/build.py
 
 check: dev lint types layers  ## style, types and layers, against what is shipped
@@ -65,16 +65,11 @@ stack: dev servers  ## Prometheus, Alertmanager, the on-call page and a run with
 stack-check: dev servers  ## the same without you: exit 0 if the fault is an alert within a minute and everything stops
 	$(BIN)/python deploy/stack.py --check
 
-schemas: dev  ## fetch the schemas of Kubernetes, prometheus-operator and compose that the manifests are tested with
-	@$(BIN)/python deploy/fetch_schemas.py || echo "the manifests' schemas are not checked (with CI=1 the tests fail)" >&2
+fetch: dev servers  ## fetch what else some tests need: a browser, schemas, files of frameworks, an editor's language server
+	@$(BIN)/python tests/fetch.py || echo "the tests that need them are skipped (with CI=1 they fail)" >&2
 
 scale: dev servers  ## what many runs cost a Prometheus, measured (twenty minutes), then `make docs`
 	$(BIN)/python benchmarks/scale.py
-
-dashboards: dev  ## write deploy/grafana and the generated files of deploy/prometheus anew
-	$(BIN)/rltriage export --grafana deploy/grafana
-	$(BIN)/rltriage rules compile --kind meta -o deploy/prometheus/meta-alerts.yaml
-	$(BIN)/rltriage rules compile --kind recording -o deploy/prometheus/recording.yaml
 
 load: dev  ## 1,000 runs of 60 metrics, a row a second each, for two minutes: processor time, memory, lag, scrape
 	$(BIN)/python benchmarks/load.py --runs 1000 --seconds 120 --record
@@ -104,10 +99,5 @@ chapter: dev  ## run the chapter's experiments again and write docs/chapter.md (
 chapter-page: dev  ## write docs/chapter.md from the recorded runs (a minute)
 	$(BIN)/python benchmarks/chapter.py
 
-test: dev check servers schemas  ## set-up, check, then the tests
-	@sh tests/exporters/page/fetch_chromium.sh || echo "the browser tests are skipped (with CI=1 they fail)" >&2
-	@sh tests/exporters/page/fetch_axe.sh || echo "axe-core could not be fetched: the tests for barriers are skipped"
-	@sh tests/exporters/grafana/fetch_schema.sh || echo "the dashboards' types are not checked (with CI=1 and npm they fail)" >&2
-	@sh tests/trainer/hooks/fetch_frameworks.sh || echo "the tests with verl's and OpenRLHF's own loggers are skipped"
-	@sh tests/rules/fetch_yaml_language_server.sh || echo "yaml-language-server could not be fetched: the editor tests are skipped"
+test: dev check fetch  ## set-up, check, then the tests
 	$(BIN)/python -m pytest -n 2 tests

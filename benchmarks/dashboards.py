@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -17,7 +16,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,9 +47,15 @@ def backfilled(recorded: RecordedRun, folder: Path) -> None:
         timed = type(row)(row.step, row.metrics, END - SECONDS * (len(recorded.rows) - 1 - index))
         watched.emit(timed)
         recording.take(run, timed, gauges.samples_of(run.id))
+    blocks(recording.lines(), folder)
+
+
+def blocks(lines: Iterable[str], folder: Path) -> None:
+    """OpenMetrics with times as the data folder of a Prometheus."""
     (folder / "wal").mkdir(parents=True)
-    source = folder.parent / "run.om"
-    source.write_text("".join(recording.lines()))
+    source = folder.with_suffix(".om")
+    with source.open("w") as file:
+        file.writelines(lines)
     command = [program("promtool"), "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=168h"]
     subprocess.run([*command, str(source), str(folder)], check=True, capture_output=True)
 
@@ -188,6 +193,25 @@ def draw_timeline(axis: Any, panel: Mapping[str, Any], answers: Sequence[Sequenc
     axis.tick_params(labelsize=4.5)
 
 
+def below(panels: Iterable[Mapping[str, Any]], rows: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """The panels below the headings `rows`."""
+    shown = False
+    for panel in panels:
+        if panel["type"] == "row":
+            shown = panel["title"] in rows
+        elif shown:
+            yield panel
+
+
+def moved_up(panels: Sequence[Mapping[str, Any]]) -> tuple[dict[int, int], int]:
+    """Where each line of panels begins if nothing else is drawn, by where it begins on the dashboard; and the height."""
+    found, taken = {}, 0
+    for top in sorted({panel["gridPos"]["y"] for panel in panels}):
+        found[top] = taken
+        taken += max(each["gridPos"]["h"] for each in panels if each["gridPos"]["y"] == top)
+    return found, taken
+
+
 def draw(address: str, run: str, rows: Sequence[str], out: Path) -> None:
     """Every panel below the headings `rows`, where the dashboard has it."""
     import matplotlib
@@ -199,17 +223,8 @@ def draw(address: str, run: str, rows: Sequence[str], out: Path) -> None:
     dashboard = run_dashboard(load_rules("triage").catalogue.metrics)
     start = END - SECONDS * 23
     marks = [each for query in dashboard["annotations"]["list"] for each in ask(address, query["target"], run, start)]
-    panels, shown, taken = [], False, 0
-    for panel in dashboard["panels"]:
-        if panel["type"] == "row":
-            shown = panel["title"] in rows
-        elif shown:
-            panels.append(panel)
-    tops = sorted({panel["gridPos"]["y"] for panel in panels})
-    height = {top: max(each["gridPos"]["h"] for each in panels if each["gridPos"]["y"] == top) for top in tops}
-    y = {}
-    for top in tops:
-        y[top], taken = taken, taken + height[top]
+    panels = list(below(dashboard["panels"], rows))
+    y, taken = moved_up(panels)
     figure = pyplot.figure(figsize=(24 * UNIT_INCHES[0], taken * UNIT_INCHES[1]))
     for panel in panels:
         place = panel["gridPos"]
@@ -244,7 +259,6 @@ def main() -> None:
         "--rows", nargs="*", default=["Triage", "Outcome: is the task being solved?", "Optimizer: what does the update do?"]
     )
     options = parser.parse_args()
-    os.environ.setdefault("MPLBACKEND", "Agg")
     (recorded,) = [run for run in read_runs(ROOT / "tests" / "data" / "runs", [options.fault]) if run.seed == 0]
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"

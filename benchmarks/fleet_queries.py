@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import tempfile
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dashboards import END, program, prometheus
+from dashboards import END, blocks, prometheus
 
 from rltriage.exporters.recording import ALERTS
 
@@ -63,12 +62,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1000)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        source, data = Path(folder) / "fleet.om", Path(folder) / "data"
-        with source.open("w") as file:
-            file.writelines(exposition(options.runs))
-        (data / "wal").mkdir(parents=True)
-        command = [program("promtool"), "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=168h"]
-        subprocess.run([*command, str(source), str(data)], check=True, capture_output=True)
+        data = Path(folder) / "data"
+        blocks(exposition(options.runs), data)
         with prometheus(data) as address:
             cost(address, ALERTS.expression)  # the blocks are read from disk once
             found = {"runs": options.runs, "query_s": round(cost(address, ALERTS.expression), 3)}

@@ -10,13 +10,13 @@ import hashlib
 import json
 import os
 import platform
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rltriage.engine.rundir import write_atomically
+from rltriage.recorded import processor
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "delivery.md"
@@ -64,13 +64,7 @@ def record(name: str, command: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def machine() -> str:
     """The processor, its cores, the system and Python."""
-    model = "unknown processor"
-    if Path("/proc/cpuinfo").exists():
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        model = found[1] if found else platform.machine()
-    return (
-        f"{os.cpu_count()} cores of {model}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
-    )
+    return f"{processor()}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
 
 
 def page(text: str, name: str, result: Mapping[str, Any]) -> str:

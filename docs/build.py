@@ -1,17 +1,16 @@
-"""Writes the generated parts of the pages anew: `make docs`. A test compares what is committed with what this gives.
+"""Writes the generated parts of the pages and of deploy/ anew: `make docs`. A test compares what is committed with it.
 
 A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the text around it is written by hand.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,8 @@ from rltriage.rules.schema import pack_schema, rule_schema
 from rltriage.trainer.checks import ALL_CHECKS
 
 ROOT = Path(__file__).parents[1]
+# Programs beside the package, which write parts of the pages.
+sys.path += [str(ROOT / "benchmarks"), str(ROOT / "deploy")]
 PACK = load_rules("triage")
 CATALOGUE = PACK.catalogue
 LIKELY = 0.2
@@ -302,11 +303,7 @@ def settings() -> str:
 
 def extra_faults() -> str:
     """What sees each fault beyond the chapter's: the recorded runs, judged by the rules as they are."""
-    spec = importlib.util.spec_from_file_location("extra_faults", ROOT / "benchmarks" / "extra_faults.py")
-    assert spec is not None and spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
-    return f"{benchmark.section()}\n"
+    return f"{import_module('extra_faults').section()}\n"
 
 
 def index() -> str:
@@ -341,19 +338,9 @@ PARTS = {
     "translated": translated,
     "meta": meta,
     "settings": settings,
+    "frameworks": lambda: frameworks.tables(PACK.rules),
+    **import_module("scale_tables").PARTS,
 }
-
-
-def program(path: str) -> Any:
-    """A program of the project that is no part of the package, as a module."""
-    spec = spec_from_file_location(f"rltriage_{Path(path).stem}", ROOT / path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PARTS |= program("benchmarks/scale.py").PARTS
 
 
 def rebuilt(text: str) -> str:
@@ -362,12 +349,11 @@ def rebuilt(text: str) -> str:
 
 
 def build() -> dict[Path, str]:
-    """What every generated page has to hold."""
+    """What every generated page and file of deploy/ has to hold."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     found = {page: page.read_text(encoding="utf-8") for page in pages}
     found = {page: rebuilt(text) for page, text in found.items() if _PART.search(text)}
-    manifests = program("deploy/manifests.py")
-    return found | {ROOT / "docs" / "frameworks.md": frameworks.page(PACK.rules), manifests.RULES: manifests.manifest()}
+    return found | import_module("manifests").generated()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from rltriage.exporters.promql import in_state, one_of_replicas
+
 STALLED_SECONDS = 1800
 """A running run is stalled after this long without a row, unless its rows are usually far apart."""
 STALLED_INTERVALS = 4
@@ -33,19 +35,9 @@ class MetaAlert:
     todo: str
 
 
-def _newest(family: str) -> str:
-    """A run's value whoever exports it: two replicas must not be two alerts."""
-    return f"max without (instance, job) ({family})"
-
-
-def _state(state: str) -> str:
-    """The runs in a state."""
-    return f'max without (instance, job, state) (rltriage_run_state{{state="{state}"}}) == 1'
-
-
 _SERVICE = "last_over_time(rltriage_sources_followed[1d])"
 """What only a service exports that follows logs, not a training script."""
-_SILENCE = f"time() - {_newest('rltriage_last_row_timestamp_seconds')}"
+_SILENCE = f"time() - {one_of_replicas('rltriage_last_row_timestamp_seconds')}"
 
 META_ALERTS = (
     MetaAlert(
@@ -54,8 +46,8 @@ META_ALERTS = (
         "",
         "none",
         "the way from Prometheus to people works",
-        "It fires all the time, on purpose: it proves that Prometheus evaluates rules and that Alertmanager passes "
-        "alerts on.",
+        "It fires all the time, on purpose: it proves that Prometheus evaluates rules and that Alertmanager passes alerts "
+        "on.",
         "Nothing while it fires. Route it to something that tells you when it stops coming (a dead man's switch).",
     ),
     MetaAlert(
@@ -66,9 +58,8 @@ META_ALERTS = (
         "rltriage at {{ $labels.instance }} does not answer",
         "Nobody judges the runs that it followed, and Prometheus resolves their alerts although nothing has recovered.",
         "See whether the process or pod lives and why it ended: out of memory, a full disk, a node that went away. "
-        "Nothing is "
-        "lost by a restart: the logs are read again and the outbox knows what was told. If it lives, compare its address, "
-        "TLS and password with those of the scrape job.",
+        "Nothing is lost by a restart: the logs are read again and the outbox knows what was told. If it lives, compare "
+        "its address, TLS and password with those of the scrape job.",
     ),
     MetaAlert(
         "RltriageExporterDown",
@@ -79,14 +70,14 @@ META_ALERTS = (
         "A trainer that exports its own metrics is gone. That is so after every normal end, too, if the target stays "
         "listed.",
         "If the run is over, take its target out of the scrape job (service discovery does it by itself). If not, the "
-        "trainer "
-        "was killed: look for an out-of-memory kill or a preempted node, and whether a checkpoint is there to resume from.",
+        "trainer was killed: look for an out-of-memory kill or a preempted node, and whether a checkpoint is there to "
+        "resume from.",
     ),
     MetaAlert(
         "RltriageRunStalled",
         f"{_SILENCE} > {STALLED_SECONDS}\n"
-        f"and on (run) {_state('running')}\n"
-        f"unless {_SILENCE} <= {STALLED_INTERVALS} * {_newest('rltriage_row_interval_seconds')}",
+        f"and on (run) {in_state('running')}\n"
+        f"unless {_SILENCE} <= {STALLED_INTERVALS} * {one_of_replicas('rltriage_row_interval_seconds')}",
         "1m",
         "warning",
         "{{ $labels.run }} has logged no row for {{ humanizeDuration $value }}",
@@ -94,13 +85,12 @@ META_ALERTS = (
         f"{STALLED_INTERVALS} times "
         "its usual interval. It hangs, it was killed without a word, or its log is no longer read.",
         "Look at the trainer first: is the process there, does it use its accelerators, what does its own log say last? A "
-        "stuck collective, sampler or sandbox is usual. If rows are being written, compare the path with `sources`, "
-        "and look "
-        "at RltriageSourceFailing.",
+        "stuck collective, sampler or sandbox is usual. If rows are being written, compare the path with `sources`, and "
+        "look at RltriageSourceFailing.",
     ),
     MetaAlert(
         "RltriageRunCrashed",
-        _state("crashed"),
+        in_state("crashed"),
         "",
         "warning",
         "{{ $labels.run }} has crashed",
@@ -109,14 +99,14 @@ META_ALERTS = (
     ),
     MetaAlert(
         "RltriageRuleFailing",
-        f"{_newest('rltriage_rules_failed')} > 0",
+        f"{one_of_replicas('rltriage_rules_failed')} > 0",
         "",
         "warning",
         "{{ $value }} rules failed on {{ $labels.run }} and are switched off for it",
         "A condition raised an error, so the rule says nothing more about this run. What it would see goes unseen.",
         "The service's log names the rule and the error (`is switched off`). Reproduce it with `rltriage replay RUN "
-        "--explain "
-        "RULE`. A rule of your own: mend it, the changed file is loaded by itself. A shipped rule: report it with the row.",
+        "--explain RULE`. A rule of your own: mend it, the changed file is loaded by itself. A shipped rule: report it "
+        "with the row.",
     ),
     MetaAlert(
         "RltriageExporterFailing",
@@ -134,11 +124,10 @@ META_ALERTS = (
         "",
         "warning",
         "the exporter at {{ $labels.instance }} refuses series: {{ $labels.reason }}",
-        "It stays bounded and refuses what is beyond: runs (`run`), names that it does not know (`extra`), or two "
-        "names that "
-        "would be one (`collision`).",
-        "`extra`: metrics with a step or an id in their name; log them under one name. `collision`: rename one of the two. "
-        "`run`: too many runs at once; start a second service.",
+        "It stays bounded and refuses what is beyond: runs (`run`), names that it does not know (`extra`), or two names "
+        "that would be one (`collision`).",
+        "`extra`: metrics with a step or an id in their name; log them under one name. `collision`: rename one of the "
+        "two. `run`: too many runs at once; start a second service.",
     ),
     MetaAlert(
         "RltriageSourceFailing",
@@ -159,8 +148,7 @@ META_ALERTS = (
         "Every attempt for five minutes failed. Alerts wait in the outbox and are tried again; people hear nothing "
         "meanwhile.",
         "The log says what the receiver answered. Check its address, its secret and its certificate with `rltriage "
-        "notify`. "
-        "When it is back, what waits is delivered in order.",
+        "notify`. When it is back, what waits is delivered in order.",
     ),
     MetaAlert(
         "RltriageNotificationsRefused",
@@ -169,9 +157,8 @@ META_ALERTS = (
         "warning",
         "{{ $labels.receiver }} refuses what {{ $labels.instance }} sends",
         "The receiver answers, and rejects the content of an alert. That alert is not tried again for a while.",
-        "The log has the receiver's words. A webhook: compare `body` with what it expects. Alertmanager: look for "
-        "labels with "
-        "names that it does not take.",
+        "The log has the receiver's words. A webhook: compare `body` with what it expects. Alertmanager: look for labels "
+        "with names that it does not take.",
     ),
     MetaAlert(
         "RltriageNotificationsLost",
@@ -191,8 +178,7 @@ META_ALERTS = (
         "{{ $value }} notifications wait for {{ $labels.receiver }} at {{ $labels.instance }}, and more every minute",
         "More is accepted than delivered. The receiver is slow, or an alert flaps in many runs at once.",
         "Is the receiver limited in requests? Raise `group_window` or `min_severity`. If one rule fires everywhere, "
-        "silence it: "
-        "`rltriage silence '*' RULE`.",
+        "silence it: `rltriage silence '*' RULE`.",
     ),
     MetaAlert(
         "RltriageOutboxNotDurable",
@@ -220,9 +206,8 @@ META_ALERTS = (
         "warning",
         "evaluating rules takes {{ $value | humanizePercentage }} of a core at {{ $labels.instance }}",
         "One process judges all its runs in turn; beyond a whole core it falls behind the rows.",
-        "Split `sources` over two services, or disable rules that you do not use. "
-        "`rltriage_last_row_timestamp_seconds` shows "
-        "how far behind it is.",
+        "Split `sources` over two services, or disable rules that you do not use. `rltriage_last_row_timestamp_seconds` "
+        "shows how far behind it is.",
     ),
 )
 

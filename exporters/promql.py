@@ -34,13 +34,23 @@ class NotExact(Exception):
     """Means something else to Prometheus than to the engine; the message is the reason, for people."""
 
 
+def one_of_replicas(family: str) -> str:
+    """A run's value whoever exports it: two replicas of one service must not count twice, nor be two alerts."""
+    return f"max without (instance, job) ({family})"
+
+
+def in_state(state: str) -> str:
+    """The runs in a state."""
+    return f"max without (instance, job, state) (rltriage_run_state{{state={quoted(state)}}}) == 1"
+
+
 def engine_expression(rule: Rule) -> str:
     """True while the engine says that the alert fires, or fired within the last LINGER_SECONDS, and nothing explains it."""
     chosen = f"{{rule={quoted(rule.id)}}}"
     firing = f"rltriage_alert_firing{chosen}"
     recent = f"{firing} and (time() - rltriage_alert_last_firing_timestamp_seconds{chosen} < {LINGER_SECONDS})"
-    explained = f"max without (instance, job) (rltriage_alert_explained{chosen} == 1)"
-    return f"max without (instance, job) (({firing} == 1) or ({recent})) unless on (run) {explained}"
+    explained = one_of_replicas(f"rltriage_alert_explained{chosen} == 1")
+    return f"{one_of_replicas(f'({firing} == 1) or ({recent})')} unless on (run) {explained}"
 
 
 def metric_expression(rule: Rule, names: Names) -> str:

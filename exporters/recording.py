@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import yaml
 
+from rltriage.exporters.promql import in_state, one_of_replicas
+
 WINDOW = "5m"
 
 
@@ -21,16 +23,10 @@ class Recorded:
     expression: str
 
 
-def one_of_replicas(family: str) -> str:
-    """A run's value whoever exports it: two replicas of one service must not count twice."""
-    return f"max without (instance, job) ({family})"
-
-
 # Chosen before replicas are merged: hardly any of a run's series fire, and merging costs the most.
 _EXPLAINED = one_of_replicas("rltriage_alert_explained == 1")
 FIRING = f"{one_of_replicas('rltriage_alert_firing == 1')} unless on (run, rule) {_EXPLAINED}"
 _SILENT = f"time() - {one_of_replicas('rltriage_last_row_timestamp_seconds')}"
-_RUNNING = 'max without (instance, job, state) (rltriage_run_state{state="running"}) == 1'
 
 RUNS = Recorded("state:rltriage_run_state:sum", f"sum by (state) ({one_of_replicas('rltriage_run_state')})")
 ALERTS = Recorded(
@@ -39,7 +35,7 @@ ALERTS = Recorded(
 )
 RULES = Recorded("rule:rltriage_alert_firing:count", f"count by (rule, severity) ({FIRING})")
 SUSPECTS = Recorded("fault:rltriage_incident_info:count", f"count by (fault) ({one_of_replicas('rltriage_incident_info')})")
-AGE = Recorded("fleet:rltriage_row_age_seconds:max", f"max ({_SILENT} and on (run) {_RUNNING})")
+AGE = Recorded("fleet:rltriage_row_age_seconds:max", f"max ({_SILENT} and on (run) {in_state('running')})")
 ROWS = Recorded("fleet:rltriage_rows:rate5m", f"sum (rate(rltriage_rows_total[{WINDOW}]))")
 COST = Recorded(
     "instance:rltriage_evaluation_seconds:rate5m",

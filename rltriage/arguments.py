@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from rltriage.engine.intake import find_profile
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.model import SEVERITIES, RulePack, Severity
+from rltriage.rules.validate import meant
 
 if TYPE_CHECKING:
     from rltriage.engine.report import Alert
@@ -36,8 +36,8 @@ def check_options(options: Mapping[str, Any]) -> None:
     """Raises RltriageError for an option that there is not, or that cannot be what was given."""
     for name, value in options.items():
         if name not in WatchOptions.__annotations__:
-            close = get_close_matches(name, WatchOptions.__annotations__, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(WatchOptions.__annotations__)}"
+            near = meant(name, WatchOptions.__annotations__)
+            hint = f"did you mean {near}?" if near else f"there are {', '.join(WatchOptions.__annotations__)}"
             raise RltriageError(f"there is no option {name}: {hint}")
         wanted, fits = _SHAPES.get(name, ("", _anything))
         if value is not None and not fits(value):
@@ -84,6 +84,6 @@ def unknown_facts(keys: Iterable[str], pack: RulePack) -> Iterator[str]:
     for key in keys:
         if key in read:
             continue
-        close = get_close_matches(key, FACTS, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
+        near = meant(key, FACTS)
+        hint = f"; did you mean '{near}'?" if near else ""
         yield f"no rule or profile knows the config fact '{key}'{hint}"

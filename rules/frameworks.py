@@ -1,4 +1,4 @@
-"""Which framework logs what: the data behind `rltriage profiles list|show` and the page `docs/frameworks.md`."""
+"""Which framework logs what: the data behind `rltriage profiles list|show` and `docs/frameworks.md`."""
 
 from __future__ import annotations
 
@@ -13,43 +13,6 @@ from rltriage.rules.profiles import METRICS, ConfigSource, MetricSource, Profile
 
 DERIVED: Mapping[str, frozenset[str]] = {"adv_abs_max": frozenset(("adv_min", "adv_max"))}
 """Metrics that the intake computes exactly from others."""
-
-_HEADER = """# Frameworks
-
-Which canonical metric each framework's own log gives, and under which name. A profile is found by the names in the log,
-never by the file's name; `rltriage profiles check SOURCE` says which one was taken, what it maps and what stays unmapped.
-Unmapped metrics keep their own names and can be used in rules. This page is generated from `rules/profiles/`.
-"""
-
-_LOGS_HEADER = """## Logs that are read
-
-Found out by what a file holds. UTF-8 with or without a mark, UTF-16, gzip, bz2 and xz (zstd where Python has a reader),
-Docker's `json-file` lines and the prefixes of Ray, torchrun and Kubernetes are seen through; of several ranks in one log
-rank 0 counts. What is not understood is counted, and `rltriage profiles check SOURCE` shows examples.
-
-| log | read by | live |
-|---|---|---|
-"""
-_LOGS = (
-    (
-        "JSON Lines, verl's file logger, CSV, TSV, a run directory",
-        "rltriage",
-        "every half second, rotation and truncation too",
-    ),
-    ("console: verl, dict lines (TRL, OpenRLHF, SkyRL, slime, ROLL)", "rltriage", "every half second"),
-    ("console: tables (SB3), `name=value`, progress bars", "rltriage", "every half second"),
-    ("`trainer_state.json`, JSON lists and columns", "rltriage", "when the document changes"),
-    ("TensorBoard event files, or a folder of them", "TensorBoard, extra `tensorboard`", "when the writer flushes"),
-    (
-        "W&B run files, `wandb/*run-*/run-*.wandb`, or the folder; offline or not",
-        "rltriage, the records by wandb's classes, extra `wandb`",
-        "in blocks of 32 KiB, as wandb writes them",
-    ),
-    ("W&B exports (CSV, JSON)", "rltriage", "no"),
-    ("Trackio's store (`PROJECT.db`)", "SQLite, read-only", "yes"),
-    ("MLflow, `mlflow:URI`; its SQLite file with the whole `mlflow`", "MLflow's client, extra `mlflow`", "yes"),
-    ("a `/metrics` page, a Prometheus server", "HTTP", "yes; steps between two scrapes are not seen"),
-)
 
 
 def listing() -> list[dict[str, Any]]:
@@ -83,18 +46,16 @@ def details(profile: Profile) -> dict[str, Any]:
     }
 
 
+def verified_name(at: Mapping[str, str]) -> str:
+    """The package or repository that a profile was checked against, with its version or commit; "" if it never was."""
+    return " ".join(filter(None, (at.get("package") or at.get("repository"), at.get("version") or at.get("commit"))))
+
+
 def verification(profile: Profile) -> str:
     """What a profile was checked against, how and when, in words; "" if it never was."""
     at = profile.verified
-    if not at:
-        return ""
     how = "by real runs" if at.get("how") == "run" else "in its source"
-    return " ".join(
-        filter(
-            None,
-            (at.get("package") or at.get("repository"), at.get("version") or at.get("commit"), how, f"on {at.get('date')}"),
-        )
-    )
+    return f"{verified_name(at)} {how} on {at.get('date')}" if at else ""
 
 
 def describe(source: MetricSource) -> str:
@@ -136,18 +97,12 @@ def _judged(condition: Condition, logged: frozenset[str]) -> bool:
     return condition.metrics() <= logged
 
 
-def page(rules: Iterable[Rule] = ()) -> str:
-    """`docs/frameworks.md`: framework x metric, with rule coverage where rules are given, then each profile's notes."""
+def tables(rules: Iterable[Rule]) -> str:
+    """What `docs/frameworks.md` says of the profiles: framework x metric, framework x rules, each profile's notes."""
     profiles = load_profiles()
     shown = [profile for name, profile in profiles.items() if "/" not in name or profile.metrics != _base(name).metrics]
     names = [metric for metric in METRICS if any(metric in profile.metrics for profile in shown)]
-    logs = "".join(f"| {log} | {reader} | {live} |\n" for log, reader, live in _LOGS)
-    parts = [_HEADER, _LOGS_HEADER + logs, _table(shown, names)]
-    rules = list(rules)
-    if rules:
-        parts.append(_coverage(shown, rules))
-    parts += [_section(profile) for profile in shown]
-    return "\n".join(parts)
+    return "\n".join([_table(shown, names), _coverage(shown, list(rules)), *map(_section, shown)])
 
 
 def _base(name: str) -> Profile:
@@ -212,9 +167,3 @@ def _config(source: ConfigSource) -> str:
     if not source.product:
         return str(source.const)
     return " * ".join(source.product) + "".join(f" / {divisor}" for divisor in source.divide_by)
-
-
-if __name__ == "__main__":
-    from rltriage.rules.loader import load_rules
-
-    print(page(load_rules("triage").rules), end="")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import NoReturn
 
 import pytest
+import stack
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,56 +24,36 @@ def cases() -> Path:
 
 
 @pytest.fixture(scope="session")
-def server_binary() -> Callable[[str], str]:
-    """Finds a Prometheus program by name; without it the test is skipped, or fails where CI=1 says that it must run."""
+def missing() -> Callable[[str], NoReturn]:
+    """Skips a test for want of a program or file, with the reason; with CI=1, where all of them must run, it fails."""
+
+    def told(reason: str) -> NoReturn:
+        (pytest.fail if os.environ.get("CI") == "1" else pytest.skip)(reason)
+
+    return told
+
+
+@pytest.fixture(scope="session")
+def server_binary(missing: Callable[[str], NoReturn]) -> Callable[[str], str]:
+    """Finds a Prometheus program by name, or else the test is skipped."""
 
     def find(name: str) -> str:
         path = shutil.which(name) or shutil.which(name, path=str(ROOT / ".cache" / "servers" / "usr" / "bin"))
         if path is None:
-            reason = f"{name} is not installed: run deploy/fetch_servers.sh"
-            if os.environ.get("CI") == "1":
-                pytest.fail(reason)
-            pytest.skip(reason)
+            missing(f"{name} is not installed: run deploy/fetch_servers.sh")
         return path
 
     return find
 
 
 @pytest.fixture(scope="session")
-def server_command(server_binary: Callable[[str], str]) -> Callable[[str], list[str]]:
-    """The command that runs a server which `server_binary` finds.
-
-    Debian's Alertmanager has the path of its templates compiled in, so an unpacked one gets a /usr/share of its own.
-    """
+def server_command(missing: Callable[[str], NoReturn]) -> Callable[[str], list[str]]:
+    """The command that runs a server, or else the test is skipped."""
 
     def command(name: str) -> list[str]:
-        binary = server_binary(name)
-        share = Path(binary).parents[1] / "share"
-        if Path("/usr/share/prometheus/alertmanager/default.tmpl").exists() or share == Path("/usr/share"):
-            return [binary]
-        mount = 'mount --bind "$0" /usr/share && exec "$@"'
-        return ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, str(share), binary]
+        try:
+            return stack.server_command(name)
+        except stack.Failed as problem:
+            missing(str(problem))
 
     return command
-
-
-@pytest.fixture(scope="session")
-def benchmark_module() -> Callable[[str], ModuleType]:
-    """Loads a program of benchmarks/ by name, for tests of a small version of it."""
-
-    def load(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(f"rltriage_{name}", ROOT / "benchmarks" / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        return module
-
-    return load
-
-
-def missing(what: str) -> None:
-    """Skip, with a reason, where a server or browser is missing; fail instead where CI promises to have it."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{what} is missing, and CI must have it")
-    pytest.skip(f"{what} is missing")

@@ -1,28 +1,21 @@
 """The shipped pack on public bug reports, healthy look-alikes and real logs (DESIGN section 10)."""
 
-import importlib.util
 import json
 import os
-import sys
-from functools import cache
 from pathlib import Path
 
+import cases
 import pytest
 import yaml
+from cases import CASES
 
-ROOT = Path(__file__).parents[1]
-CASES = ROOT / "tests" / "data" / "cases"
 LOGS = Path(os.environ.get("RLTRIAGE_CASES", "/nonexistent")) / "real-logs"
 
 
-@cache
+@pytest.fixture(scope="module")
 def bench():
-    """The judging script, which is no package."""
-    spec = importlib.util.spec_from_file_location("judge_cases", ROOT / "benchmarks" / "cases.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module, module.Bench()
+    """The rules."""
+    return cases.Bench()
 
 
 def ids(pattern):
@@ -31,10 +24,9 @@ def ids(pattern):
 
 
 @pytest.mark.parametrize("name", ids("*.yaml"))
-def test_case(name):
+def test_case(name, bench):
     """The expected fault is named by its deadline; look-alikes stay silent."""
-    module, loaded = bench()
-    found = module.judge_case(CASES / f"{name}.yaml", loaded)
+    found = cases.judge_case(CASES / f"{name}.yaml", bench)
     assert found.right, f"expected {found.expected}, found {found.found}"
 
 
@@ -54,18 +46,16 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_the_healthy_head_of_a_fault_case_is_silent(name, tmp_path):
+def test_the_healthy_head_of_a_fault_case_is_silent(name, tmp_path, bench):
     """What is named later is not named before there is anything to see."""
-    _, loaded = bench()
     head = tmp_path / f"{name}.jsonl"
     head.write_text("\n".join((CASES / f"{name}.jsonl").read_text().splitlines()[: HEADS[name]]))
     config = yaml.safe_load((CASES / f"{name}.yaml").read_text())["config"]
-    assert loaded.replay(head, config).loud() == []
+    assert bench.replay(head, config).loud() == []
 
 
-def test_unknown_names_raise_nothing(tmp_path):
+def test_unknown_names_raise_nothing(tmp_path, bench):
     """The rows of every case under names that no profile knows raise nothing but nonfinite."""
-    module, loaded = bench()
     for path in sorted(CASES.glob("*.jsonl")):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         names = {
@@ -75,28 +65,27 @@ def test_unknown_names_raise_nothing(tmp_path):
         }
         copy = tmp_path / path.name
         copy.write_text("\n".join(json.dumps({names.get(key, key): value for key, value in row.items()}) for row in rows))
-        fired = {alert.rule for _, alert in module.Bench.replay(loaded, copy).alerts}
+        fired = {alert.rule for _, alert in bench.replay(copy).alerts}
         assert fired <= {"not-finite"}, path.stem
+
+
+@pytest.fixture(scope="module")
+def judged(bench):
+    """Every real log, judged once."""
+    return cases.judge_logs(LOGS, bench)
 
 
 @pytest.mark.skipif(not LOGS.is_dir(), reason="RLTRIAGE_CASES names no folder with real-logs")
 class TestRealLogs:
     """Logs of real runs; they are other people's data and not part of the repository."""
 
-    @staticmethod
-    @cache
-    def judged():
-        """Every log, judged once."""
-        module, loaded = bench()
-        return module.judge_logs(LOGS, loaded)
-
-    def test_bad_logs_are_named(self):
+    def test_bad_logs_are_named(self, judged):
         """At least 12 of the 13 judged bad logs have the right first suspect (14 are read as bad)."""
-        bad = [entry for entry in self.judged() if entry.expected not in ("silent", "disputed")]
+        bad = [entry for entry in judged if entry.expected not in ("silent", "disputed")]
         assert sum(entry.right for entry in bad) >= len(bad) - 1, [entry for entry in bad if not entry.right]
 
-    def test_healthy_and_flat_logs_are_silent(self):
+    def test_healthy_and_flat_logs_are_silent(self, judged):
         """No critical, and under one warning per 1,000 rows."""
-        silent = [entry for entry in self.judged() if entry.expected == "silent"]
+        silent = [entry for entry in judged if entry.expected == "silent"]
         assert sum(entry.critical for entry in silent) == 0
         assert sum(entry.false_alarms for entry in silent) < sum(entry.rows for entry in silent) / 1000, silent

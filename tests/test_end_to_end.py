@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import chaos
 import pytest
 
 from rltriage.exporters.promql import LINGER_SECONDS
@@ -142,12 +143,12 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, server_command, benchmark_module):
+def world(tmp_path, server_command):
     """A trainer that waits to be told its steps, Prometheus with the compiled rules, Alertmanager and a receiver."""
     pytest.importorskip("torch")
     prometheus, alertmanager = server_command("prometheus"), server_command("prometheus-alertmanager")
     with ExitStack() as stack:
-        found = World(tmp_path, stack.enter_context(benchmark_module("chaos").Journal()))
+        found = World(tmp_path, stack.enter_context(chaos.Journal()))
         compile_rules(tmp_path / "rltriage.rules.yml")
         (tmp_path / "am.yml").write_text(ALERTMANAGER.replace("HOOK", found.hook.url))
         (tmp_path / "prom.yml").write_text(

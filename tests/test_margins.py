@@ -1,40 +1,24 @@
 """No threshold of the shipped pack has been fitted to a single case: the guard, and proof that it finds one."""
 
-import importlib.util
 import os
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import margins
+
 from rltriage.rules.conditions.terms import number
 from rltriage.rules.conditions.threshold import Threshold
 
-ROOT = Path(__file__).parents[1]
 LOGS = Path(os.environ.get("RLTRIAGE_CASES", "/nonexistent")) / "real-logs"
-
-
-@cache
-def margins():
-    """benchmarks/margins.py, which is no part of the package."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        spec = importlib.util.spec_from_file_location("benchmarks_margins", ROOT / "benchmarks" / "margins.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
-    return module
 
 
 @cache
 def measured():
     """The shipped pack on every case, one seed of each group and, where they are, the real logs."""
-    found = margins()
-    bench = found.Bench()
-    logs = found.logs(LOGS) if LOGS.is_dir() else ()
-    return found.measure(bench.pack, [*found.cases(bench), *found.recorded(1), *logs])
+    bench = margins.Bench()
+    logs = margins.logs(LOGS) if LOGS.is_dir() else ()
+    return margins.measure(bench.pack, [*margins.cases(bench), *margins.recorded(1), *logs])
 
 
 def test_no_number_lies_within_10_percent_of_a_single_case():
@@ -51,10 +35,9 @@ def test_the_guard_looks_at_every_number():
 
 def test_a_threshold_fitted_to_one_case_is_found():
     """A limit just below what one case shows is reported with that case; one far above every case is not."""
-    found = margins()
-    bench = found.Bench()
+    bench = margins.Bench()
     rule = next(rule for rule in bench.pack.rules if rule.id == "advantage-blowup")
-    sources = list(found.cases(bench))
+    sources = list(margins.cases(bench))
     shown = {
         source.name: max((row.metrics["approx_kl"] for row in source.rows if "approx_kl" in row.metrics), default=0.0)
         for source in sources
@@ -63,7 +46,7 @@ def test_a_threshold_fitted_to_one_case_is_found():
 
     def fitted(limit):
         planted = replace(rule, id="planted", when=Threshold(metric="approx_kl", above=number(limit)), unless=None)
-        return found.measure(replace(bench.pack, rules=(planted,)), sources).fitted()
+        return margins.measure(replace(bench.pack, rules=(planted,)), sources).fitted()
 
     ((limit, where),) = fitted(peak / 1.05).items()
     assert (limit.rule, where) == ("planted", name)

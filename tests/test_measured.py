@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
-
+import chaos
 import pytest
-
-
-@pytest.fixture
-def record(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
-    """The program that keeps results."""
-    return benchmark_module("record")
+import record
 
 
 @pytest.mark.parametrize("name", ["chaos", "load"])
-def test_the_page_shows_the_kept_result(record: ModuleType, name: str) -> None:
+def test_the_page_shows_the_kept_result(name: str) -> None:
     """Nobody edits a figure by hand."""
     text = record.PAGE.read_text(encoding="utf-8")
     assert record.page(text, name, record.read(name)) == text
 
 
 @pytest.mark.parametrize(("name", "command"), [("chaos", "make chaos"), ("load", "make load")])
-def test_a_result_is_not_stale(record: ModuleType, name: str, command: str) -> None:
+def test_a_result_is_not_stale(name: str, command: str) -> None:
     """What it was measured on has not changed since."""
     assert record.read(name)["sources"] == record.sources_hash(name), f"measure again: {command}"
 
 
-def test_two_sessions_of_fifty_kills_were_clean(record: ModuleType) -> None:
+def test_two_sessions_of_fifty_kills_were_clean() -> None:
     """Nothing lost, repeated outside the crash window or out of order, and the kills came while it delivered."""
     rows = record.read("chaos")["rows"]
     assert len(rows) >= 2 and all(row["kills"] >= 50 for row in rows)
@@ -36,15 +29,15 @@ def test_two_sessions_of_fifty_kills_were_clean(record: ModuleType) -> None:
         assert row["told_between_kills"] >= row["kills"] and row["excused"] <= row["kills"]
 
 
-def test_the_load_was_carried(record: ModuleType) -> None:
+def test_the_load_was_carried() -> None:
     """Every row was judged, every fault told, and no healthy run reported."""
     (row,) = record.read("load")["rows"]
     assert row["rows_seen"] == row["rows_written"] and not row["untold"] and not row["other_alerts"]
 
 
-def test_what_counts_as_out_of_order(benchmark_module: Callable[[str], ModuleType]) -> None:
+def test_what_counts_as_out_of_order() -> None:
     """Others may pass a transition that stepped aside, and what waits for it; an alert's own order holds always."""
-    judge = benchmark_module("chaos")._out_of_order
+    judge = chaos._out_of_order
     a, ended, b = ("a", "firing"), ("a", "resolved"), ("b", "firing")
 
     def told(*keys: tuple[str, str]) -> list[tuple[float, tuple[str, str]]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import scale
+import scale_tables
 
 from rltriage.rules.loader import load_rules
 
@@ -10,15 +12,9 @@ TOLERANCE = 0.1
 """A tenth more rules or series changes no advice; what is beyond is measured again."""
 
 
-@pytest.fixture(scope="module")
-def scale(benchmark_module):
-    """benchmarks/scale.py."""
-    return benchmark_module("scale")
-
-
-def test_what_was_measured_is_what_there_is(scale):
+def test_what_was_measured_is_what_there_is():
     """Rules, series and bytes of a run are those of benchmarks/scale.json, and so is the program that measured."""
-    then, now = scale.recorded()["basis"], scale.basis(load_rules("triage"))
+    then, now = scale_tables.recorded()["basis"], scale.basis(load_rules("triage"))
     assert then["sources"] == now["sources"], "benchmarks/scale.py has changed: make scale"
     far = {
         name: (then[name], value)
@@ -28,17 +24,17 @@ def test_what_was_measured_is_what_there_is(scale):
     assert not far, f"measured with other numbers (then, now): {far}: make scale"
 
 
-def test_nothing_was_lost_while_it_was_measured(scale):
+def test_nothing_was_lost_while_it_was_measured():
     """Every target was up at the end, all rules ran, and every row of the engine was seen."""
-    found = scale.recorded()
+    found = scale_tables.recorded()
     assert [(case["layout"], case["runs"], case["quiet"]) for case in found["cases"]] == list(scale.CASES)
     assert all(case["targets_down"] == 0 for case in found["cases"])
     assert found["engine"]["all_seen"]
 
 
-def test_prometheus_holds_the_series_that_are_counted(scale):
+def test_prometheus_holds_the_series_that_are_counted():
     """A run's count times the runs is what Prometheus says that it holds, within the series of its own and of alerts."""
-    found = scale.recorded()
+    found = scale_tables.recorded()
     for case in found["cases"]:
         shown = case["runs"] if case["layout"] == "beside" else min(20, case["runs"])
         shown *= case["quiet"]
@@ -49,16 +45,16 @@ def test_prometheus_holds_the_series_that_are_counted(scale):
             (case["runs"] - shown) * one["series_run"]
             + shown * one["series_run_shown"]
             + faults * (one["series_faulty"] - one["series_run"])
-            + targets * (one["series_exporter"] + scale.SCRAPE_SERIES)
+            + targets * (one["series_exporter"] + scale_tables.SCRAPE_SERIES)
         )
         assert case["series"] == pytest.approx(counted, rel=0.1), case
 
 
-def test_projections_start_from_what_was_measured(scale):
+def test_projections_start_from_what_was_measured():
     """At a measured size memory and processor are not below what was seen there, rules as often as then."""
-    found = scale.recorded()
-    cost = scale.rates(found)
-    rarer = scale.RULE_SECONDS / scale.INTERVAL
+    found = scale_tables.recorded()
+    cost = scale_tables.rates(found)
+    rarer = scale.RULE_SECONDS / scale_tables.INTERVAL
     for case in found["cases"]:
         assert cost["base"] + case["series"] * cost["series"] / 1024 >= case["resident_mib"] - 0.1
     fired = next(case for case in found["cases"] if (case["layout"], case["quiet"]) == ("beside", False))
@@ -66,7 +62,7 @@ def test_projections_start_from_what_was_measured(scale):
     assert cost["cores_run_shown"] > cost["cores_run"] > 0, "zeros of rules that never fired cost"
 
 
-def test_a_small_measurement(scale, server_binary, monkeypatch):
+def test_a_small_measurement(server_binary, monkeypatch):
     """Two runs for a few seconds: series, scrapes, memory and the rules' time come from a real Prometheus."""
     server_binary("prometheus")
     monkeypatch.setattr(scale, "SCRAPE_SECONDS", 1)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from rltriage.exporters import recording
 from rltriage.exporters.grafana.panels import (
+    COLUMN_LINKS,
     FLEET_UID,
+    ONE_IS_GOOD,
     RUN_UID,
     SEVERITY_COLORS,
+    SEVERITY_COLUMN,
     Json,
     Panel,
     Query,
@@ -19,17 +22,17 @@ from rltriage.exporters.grafana.panels import (
     link,
     on_field,
     page_link,
-    severity_mapping,
     stat,
     table,
 )
-from rltriage.exporters.recording import FIRING, Recorded, one_of_replicas
+from rltriage.exporters.promql import one_of_replicas
+from rltriage.exporters.recording import FIRING, Recorded
 
 RUN_LINK = f"/d/{RUN_UID}?var-datasource=${{datasource}}&var-run=${{__data.fields.run}}&${{__url_time_range}}"
 _TO_RUN = on_field("run", links=[link("Dashboard of this run", RUN_LINK)])
-_TO_RUNBOOK = on_field("fault", links=[link("Runbook of this fault", "${docs}/faults.md#${__value.raw}")])
-_TO_TEST = on_field("first_test", links=[link("How to run it", "${docs}/faults.md#${__value.raw}")])
-_COLORED = on_field("severity", mappings=[severity_mapping()], custom__cellOptions={"type": "color-text"}, custom__width=90)
+_LINKED = (SEVERITY_COLUMN, _TO_RUN, *COLUMN_LINKS.values())
+_BY_SEVERITY = {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "severity"}]}}
+_STACKED = {"drawStyle": "bars", "fillOpacity": 60, "stacking": {"mode": "normal", "group": "A"}}
 
 
 def fleet_dashboard(page: str = "", docs: str = "", recorded: bool = False) -> Json:
@@ -86,6 +89,10 @@ def _now(runs: str, alerts: str, age: str) -> tuple[Panel, ...]:
 
 
 def _alerts(alerts: str, rules: str, suspects: str) -> tuple[Panel, ...]:
+    return (*_incidents(suspects), *_firing(alerts, rules))
+
+
+def _incidents(suspects: str) -> tuple[Panel, ...]:
     incident = one_of_replicas("rltriage_incident_info")
     return (
         table(
@@ -95,9 +102,9 @@ def _alerts(alerts: str, rules: str, suspects: str) -> tuple[Panel, ...]:
             width=16,
             transformations=(
                 columns(("severity", "run", "fault", "first_test", "action", "best_test"), ("Value",)),
-                {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "severity"}]}},
+                _BY_SEVERITY,
             ),
-            overrides=(_COLORED, _TO_RUN, _TO_RUNBOOK, _TO_TEST),
+            overrides=_LINKED,
         ),
         Panel(
             "bargauge",
@@ -115,6 +122,11 @@ def _alerts(alerts: str, rules: str, suspects: str) -> tuple[Panel, ...]:
             links=(link("Runbook of this fault", "${docs}/faults.md#${__field.labels.fault}"),),
             thresholds=((None, "orange"),),
         ),
+    )
+
+
+def _firing(alerts: str, rules: str) -> tuple[Panel, ...]:
+    return (
         table(
             "What fires",
             "Alerts that fire now and that no other alert explains, with the suspected fault and the first test to run.",
@@ -122,9 +134,9 @@ def _alerts(alerts: str, rules: str, suspects: str) -> tuple[Panel, ...]:
             width=24,
             transformations=(
                 columns(("severity", "run", "fault", "first_test", "rule"), ("Value", "state")),
-                {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "severity"}]}},
+                _BY_SEVERITY,
             ),
-            overrides=(_COLORED, _TO_RUN, _TO_RUNBOOK, _TO_TEST),
+            overrides=_LINKED,
         ),
         curves(
             "Firing alerts by severity and fault",
@@ -132,7 +144,7 @@ def _alerts(alerts: str, rules: str, suspects: str) -> tuple[Panel, ...]:
             [Query(alerts, "{{severity}} {{fault}}")],
             width=12,
             low=0,
-            custom={"drawStyle": "bars", "fillOpacity": 60, "stacking": {"mode": "normal", "group": "A"}},
+            custom=_STACKED,
         ),
         curves(
             "Firing alerts by rule",
@@ -140,7 +152,7 @@ def _alerts(alerts: str, rules: str, suspects: str) -> tuple[Panel, ...]:
             [Query(rules, "{{severity}} {{rule}}")],
             width=12,
             low=0,
-            custom={"drawStyle": "bars", "fillOpacity": 60, "stacking": {"mode": "normal", "group": "A"}},
+            custom=_STACKED,
         ),
     )
 
@@ -185,7 +197,7 @@ def _telling() -> tuple[Panel, ...]:
             "Receivers",
             "1: the receiver's last answer was good, 0: it was not.",
             Query("min by (receiver) (rltriage_receiver_up)", "{{receiver}}"),
-            thresholds=((None, "red"), (1, "green")),
+            thresholds=ONE_IS_GOOD,
             mappings=({"type": "value", "options": {"0": {"text": "failing"}, "1": {"text": "good"}}},),
             width=8,
             height=8,
@@ -222,6 +234,10 @@ def _telling() -> tuple[Panel, ...]:
 
 
 def _itself(rows: str, cost: str) -> tuple[Panel, ...]:
+    return (*_work(rows, cost), *_health())
+
+
+def _work(rows: str, cost: str) -> tuple[Panel, ...]:
     return (
         curves(
             "Cost of the engine",
@@ -237,7 +253,7 @@ def _itself(rows: str, cost: str) -> tuple[Panel, ...]:
             "Rules that failed and are switched off for their run; polls of sources that failed; rows that the exporter "
             "could not handle; series refused to stay bounded.",
             [
-                Query("sum (max without (instance, job) (rltriage_rules_failed))", "rules switched off"),
+                Query(f"sum ({one_of_replicas('rltriage_rules_failed')})", "rules switched off"),
                 Query(
                     "sum by (instance) (increase(rltriage_source_errors_total[$__rate_interval]))", "sources {{instance}}"
                 ),
@@ -252,23 +268,28 @@ def _itself(rows: str, cost: str) -> tuple[Panel, ...]:
             ],
             low=0,
         ),
+    )
+
+
+def _health() -> tuple[Panel, ...]:
+    return (
         stat(
             "Exporters that answer",
             "Scrape targets of jobs whose name begins with rltriage.",
             Query('sum (up{job=~"(.*/)?rltriage.*"})'),
-            thresholds=((None, "red"), (1, "green")),
+            thresholds=ONE_IS_GOOD,
         ),
         stat(
             "Rules are current",
             "1 if every service has loaded its rule files since they last changed.",
             Query("min (rltriage_rules_reload_success)"),
-            thresholds=((None, "red"), (1, "green")),
+            thresholds=ONE_IS_GOOD,
         ),
         stat(
             "Outbox on disk",
             "1 if a crash now would lose no alert.",
             Query("min (rltriage_outbox_durable)"),
-            thresholds=((None, "red"), (1, "green")),
+            thresholds=ONE_IS_GOOD,
         ),
         stat("Runs held", "Runs that the exporters hold.", Query("sum (rltriage_exporter_runs)")),
         stat("Logs followed", "Logs that the services follow.", Query("sum (rltriage_sources_followed)")),

@@ -18,6 +18,7 @@ Json = dict[str, Any]
 Steps = tuple[tuple[float | None, str], ...]
 """Thresholds: from a value on, a colour; the first has no value."""
 FINE: Steps = ((None, "green"),)
+ONE_IS_GOOD: Steps = ((None, "red"), (1, "green"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,3 +286,28 @@ def curves(title: str, description: str, queries: Iterable[Query], **more: Any) 
         **more.pop("custom", {}),
     }
     return Panel("timeseries", title, description, tuple(queries), **{"options": options, "custom": custom, **more})
+
+
+def timeline(title: str, description: str, query: Query, **more: Any) -> Panel:
+    """A bar a series, coloured while it has a value."""
+    options = {
+        "alignValue": "left",
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []},
+        "mergeValues": True,
+        "rowHeight": 0.8,
+        "showValue": "never",
+        "tooltip": {"mode": "single", "sort": "none"},
+    }
+    custom = {"fillOpacity": 70, "lineWidth": 0}
+    return Panel("state-timeline", title, description, (query,), **{"options": options, "custom": custom, **more})
+
+
+COLUMN_LINKS = {
+    "fault": on_field("fault", links=[link("Runbook of this fault", "${docs}/faults.md#${__value.raw}")]),
+    "first_test": on_field("first_test", links=[link("How to run it", "${docs}/faults.md#${__value.raw}")]),
+}
+"""What a table's column links to."""
+SEVERITY_COLUMN = on_field(
+    "severity", mappings=[severity_mapping()], custom__cellOptions={"type": "color-text"}, custom__width=90
+)
+"""The severity in its colour."""

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rltriage.exporters.grafana.panels import (
+    COLUMN_LINKS,
+    ONE_IS_GOOD,
     RUN_UID,
     SEVERITY_COLORS,
+    SEVERITY_COLUMN,
     SOURCE,
     Json,
     Panel,
@@ -22,11 +25,12 @@ from rltriage.exporters.grafana.panels import (
     link,
     on_field,
     page_link,
-    severity_mapping,
     stat,
     table,
+    timeline,
 )
 from rltriage.exporters.naming import Names, quoted
+from rltriage.exporters.promql import one_of_replicas
 from rltriage.exporters.state import BANDED
 from rltriage.rules.model import MetricInfo
 
@@ -176,7 +180,7 @@ def _series(metric: str, names: Names) -> str:
     if place is None:
         raise KeyError(metric)
     family, labels = place
-    return f"max without (instance, job) ({family.sample_name}{_chosen(labels)})"
+    return one_of_replicas(family.sample_name + _chosen(labels))
 
 
 def _healthy(metric: str, bound: str, names: Names) -> str:
@@ -184,7 +188,12 @@ def _healthy(metric: str, bound: str, names: Names) -> str:
     if place is None:
         raise KeyError(metric)
     family, labels = place
-    return f"max without (instance, job) ({family.sample_name}{_chosen((*labels, ('bound', bound)))})"
+    return one_of_replicas(family.sample_name + _chosen((*labels, ("bound", bound))))
+
+
+def _own(family: str) -> str:
+    """A family's value in this run."""
+    return one_of_replicas(f"{family}{{{RUN}}}")
 
 
 def _chosen(labels: Iterable[tuple[str, str]]) -> str:
@@ -200,10 +209,11 @@ def _described(shown: Iterable[str], metrics: Mapping[str, MetricInfo], banded: 
 
 
 def _triage() -> tuple[Panel, ...]:
-    firing = f"max without (instance, job) (rltriage_alert_firing{{{RUN}}}) == 1"
-    explained = f"max without (instance, job) (rltriage_alert_explained{{{RUN}}}) == 1"
-    incident = f"max without (instance, job) (rltriage_incident_info{{{RUN}}})"
-    score = f"max without (instance, job) (rltriage_incident_suspect_score{{{RUN}}})"
+    return (*_verdict(), *_suspects_and_alerts())
+
+
+def _verdict() -> tuple[Panel, ...]:
+    incident = _own("rltriage_incident_info")
     return (
         stat(
             "First suspect",
@@ -233,53 +243,43 @@ def _triage() -> tuple[Panel, ...]:
         stat(
             "State",
             "Running, finished, crashed or stale.",
-            Query(f"max without (instance, job) (rltriage_run_state{{{RUN}}}) == 1", "{{state}}", instant=True),
+            Query(f"{_own('rltriage_run_state')} == 1", "{{state}}", instant=True),
             text="name",
         ),
-        stat("Step", "Step of the newest row.", Query(f"max without (instance, job) (rltriage_training_step{{{RUN}}})")),
+        stat("Step", "Step of the newest row.", Query(_own("rltriage_training_step"))),
+    )
+
+
+def _suspects_and_alerts() -> tuple[Panel, ...]:
+    unexplained = f"({_own('rltriage_alert_firing')} == 1) unless on (rule) ({_own('rltriage_alert_explained')} == 1)"
+    return (
         table(
             "Suspects, ranked",
             "Probability of each suspect of the open incident. Two that are close cannot be told apart by these metrics.",
-            [Query(f"sort_desc({score})", table=True)],
+            [Query(f"sort_desc({_own('rltriage_incident_suspect_score')})", table=True)],
             width=6,
             unit="percentunit",
             low=0,
             high=1,
             transformations=(columns(("fault", "Value"), ("run",), {"Value": "probability"}),),
             overrides=(
-                on_field("fault", links=[link("Runbook of this fault", "${docs}/faults.md#${__value.raw}")]),
+                COLUMN_LINKS["fault"],
                 on_field("probability", custom__cellOptions={"type": "gauge", "mode": "basic"}),
             ),
         ),
         table(
             "Alerts that fire",
             "What no other alert explains stands for itself; the consequences are in the panel beside it.",
-            [Query(f"({firing}) unless on (rule) ({explained})", table=True)],
+            [Query(unexplained, table=True)],
             width=9,
             transformations=(columns(("severity", "rule", "fault", "first_test"), ("run", "Value")),),
-            overrides=(
-                on_field(
-                    "severity", mappings=[severity_mapping()], custom__cellOptions={"type": "color-text"}, custom__width=80
-                ),
-                on_field("fault", links=[link("Runbook of this fault", "${docs}/faults.md#${__value.raw}")]),
-                on_field("first_test", links=[link("How to run it", "${docs}/faults.md#${__value.raw}")]),
-            ),
+            overrides=(SEVERITY_COLUMN, *COLUMN_LINKS.values()),
         ),
-        Panel(
-            "state-timeline",
+        timeline(
             "Alerts over time",
             "When each rule's alert fired, in its severity then, explained ones too.",
-            (Query(f"max by (rule, severity) (rltriage_alert_firing{{{RUN}}}) == 1", "{{severity}} {{rule}}"),),
+            Query(f"max by (rule, severity) (rltriage_alert_firing{{{RUN}}}) == 1", "{{severity}} {{rule}}"),
             width=9,
-            options={
-                "alignValue": "left",
-                "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []},
-                "mergeValues": True,
-                "rowHeight": 0.8,
-                "showValue": "never",
-                "tooltip": {"mode": "single", "sort": "none"},
-            },
-            custom={"fillOpacity": 70, "lineWidth": 0},
             mappings=({"type": "value", "options": {"1": {"text": "firing"}}},),
             overrides=tuple(on_field(f"/^{name} /", color=fixed(color)) for name, color in SEVERITY_COLORS.items()),
         ),
@@ -288,27 +288,17 @@ def _triage() -> tuple[Panel, ...]:
 
 def _invariants() -> list[Panel]:
     return [
-        Panel(
-            "state-timeline",
+        timeline(
             "Invariants",
             "Results of the trainer's invariants: an identity that a correct trainer satisfies exactly.",
-            (Query(f"max by (check) (rltriage_check_passed{{{RUN}}})", "{{check}}"),),
-            options={
-                "alignValue": "left",
-                "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []},
-                "mergeValues": True,
-                "rowHeight": 0.8,
-                "showValue": "never",
-                "tooltip": {"mode": "single", "sort": "none"},
-            },
-            custom={"fillOpacity": 70, "lineWidth": 0},
+            Query(f"max by (check) (rltriage_check_passed{{{RUN}}})", "{{check}}"),
             mappings=(
                 {
                     "type": "value",
                     "options": {"0": {"text": "failed", "color": "red"}, "1": {"text": "passed", "color": "green"}},
                 },
             ),
-            thresholds=((None, "red"), (1, "green")),
+            thresholds=ONE_IS_GOOD,
         ),
         curves(
             "Values of the invariants",
@@ -329,11 +319,8 @@ def _rest() -> tuple[Panel, ...]:
             "Time since the last row",
             "Seconds since the newest row, and the usual seconds between rows.",
             [
-                Query(
-                    f"time() - max without (instance, job) (rltriage_last_row_timestamp_seconds{{{RUN}}})",
-                    "since the last row",
-                ),
-                Query(f"max without (instance, job) (rltriage_row_interval_seconds{{{RUN}}})", "usual interval"),
+                Query(f"time() - {_own('rltriage_last_row_timestamp_seconds')}", "since the last row"),
+                Query(_own("rltriage_row_interval_seconds"), "usual interval"),
             ],
             unit="s",
             low=0,
@@ -341,12 +328,7 @@ def _rest() -> tuple[Panel, ...]:
         curves(
             "Cost of the engine",
             "Seconds a second that evaluating this run's rules takes.",
-            [
-                Query(
-                    f"max without (instance, job) (rate(rltriage_evaluation_seconds_total{{{RUN}}}[$__rate_interval]))",
-                    "this run",
-                )
-            ],
+            [Query(one_of_replicas(f"rate(rltriage_evaluation_seconds_total{{{RUN}}}[$__rate_interval])"), "this run")],
             unit="percentunit",
             low=0,
         ),
@@ -390,7 +372,7 @@ def _annotations() -> list[Json]:
             "iconColor": color,
             "target": {
                 "refId": "Anno",
-                "expr": f"max without (instance, job) (rltriage_alert_firing{{{RUN},severity={quoted(severity)}}}) == 1",
+                "expr": one_of_replicas("rltriage_alert_firing" + _chosen([("severity", severity)])) + " == 1",
                 "interval": "15s",
             },
             "titleFormat": "{{rule}}",

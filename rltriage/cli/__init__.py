@@ -52,10 +52,10 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
+            from rltriage.rules.validate import meant
 
-            close = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean '{close[0]}'?" if close else " `rltriage --help` lists the commands."
+            near = meant(args[0], COMMANDS)
+            hint = f" Did you mean '{near}'?" if near else " `rltriage --help` lists the commands."
             raise click.UsageError(f"there is no command '{args[0]}'.{hint}", ctx)
         return super().resolve_command(ctx, args)
 

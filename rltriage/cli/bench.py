@@ -78,14 +78,13 @@ def command(
 
 def _known(faults: Sequence[str]) -> None:
     """Raises a usage error for a fault that the bench does not have."""
-    from difflib import get_close_matches
-
     from rltriage.detection import NUMBERS
+    from rltriage.rules.validate import meant
 
     for fault in faults:
         if fault not in NUMBERS:
-            close = get_close_matches(fault, NUMBERS, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(NUMBERS)}"
+            near = meant(fault, NUMBERS)
+            hint = f"did you mean {near}?" if near else f"it has {', '.join(NUMBERS)}"
             raise click.UsageError(f"no run of the bench has the fault {fault!r}; {hint}")
 
 

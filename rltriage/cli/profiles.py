@@ -19,16 +19,13 @@ def command() -> None:
 @json_option
 def list_profiles(as_json: bool) -> None:
     """One line a framework: name, metrics and facts that it maps, versions it was read from."""
-    from rltriage.rules.frameworks import listing
+    from rltriage.rules.frameworks import listing, verified_name
 
     for entry in listing():
         if as_json:
             click.echo(json.dumps({"format": 1, "type": "profile", **entry}))
         else:
-            at = entry["verified"]
-            seen = " ".join(
-                filter(None, (at.get("package") or at.get("repository"), at.get("version") or at.get("commit")))
-            )
+            seen = verified_name(entry["verified"])
             click.echo(
                 f"{entry['profile']:<20} {entry['metrics']:>3} metrics {entry['facts']:>3} facts  {entry['title']}"
                 + (f" (verified: {seen})" if seen else "")

@@ -212,7 +212,7 @@ def _shipped_tests() -> list[Path]:
 
 
 def _did_you_mean(word: str, known: list[str]) -> str:
-    from difflib import get_close_matches
+    from rltriage.rules.validate import meant
 
-    close = get_close_matches(word, known, n=1)
-    return f" Did you mean '{close[0]}'?" if close else " `rltriage rules list` shows them all."
+    near = meant(word, known)
+    return f" Did you mean '{near}'?" if near else " `rltriage rules list` shows them all."

@@ -1,16 +1,13 @@
-"""The programs of deploy/, the schemas of deploy/fetch_schemas.py, and a check of YAML documents against them."""
+"""Checks of manifests by the schemas that tests/fetch.py fetches, and of the commands that files of deploy/ run."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
+import click
 import jsonschema
 import pytest
 import yaml
@@ -18,34 +15,17 @@ from jsonschema.exceptions import best_match
 from referencing import Registry
 from referencing.jsonschema import DRAFT7
 
+from rltriage.cli import root
+
 ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
 SCHEMAS = ROOT / ".cache" / "schemas"
 
 
 @pytest.fixture(scope="session")
-def deploy_module() -> Iterator[Callable[[str], ModuleType]]:
-    """Loads a program of deploy/ by name; they are no part of the package."""
-
-    def load(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(f"deploy_{name}", DEPLOY / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        return module
-
-    sys.path.insert(0, str(DEPLOY))
-    yield load
-    sys.path.remove(str(DEPLOY))
-
-
-@pytest.fixture(scope="session")
-def schemas() -> Path:
-    """The folder of schemas; without it the test is skipped, or fails where CI=1 says that it must run."""
+def schemas(missing: Callable[[str], NoReturn]) -> Path:
+    """The folder of schemas."""
     if not SCHEMAS.exists():
-        reason = "the schemas are missing: run deploy/fetch_schemas.py"
-        (pytest.fail if os.environ.get("CI") == "1" else pytest.skip)(reason)
+        missing("the schemas are missing: python tests/fetch.py schemas")
     return SCHEMAS
 
 
@@ -75,3 +55,20 @@ def kubernetes_errors(schemas: Path) -> Callable[[dict[str, Any]], list[str]]:
 def documents() -> Callable[[Path], list[dict[str, Any]]]:
     """The YAML documents of a file of deploy/."""
     return lambda path: [found for found in yaml.safe_load_all(path.read_text(encoding="utf-8")) if found]
+
+
+@pytest.fixture(scope="session")
+def takes() -> Callable[[list[str]], None]:
+    """Fails where `rltriage` does not take these arguments."""
+
+    def check(arguments: list[str]) -> None:
+        command: click.Command = root
+        left = list(arguments)
+        while isinstance(command, click.Group):
+            name = left.pop(0)
+            found = command.get_command(click.Context(command), name)
+            assert found is not None, name
+            command = found
+        command.make_context(command.name, left)
+
+    return check

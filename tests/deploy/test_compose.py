@@ -69,17 +69,10 @@ def test_services_reach_each_other_by_the_names_of_the_configurations(composed):
     assert hosts - {"localhost"} <= set(composed["services"]) and len(hosts) >= 4
 
 
-def test_commands_are_those_of_the_command_line(composed):
+def test_commands_are_those_of_the_command_line(composed, takes):
     """`rltriage` takes what its two services give it."""
-    import click
-
-    from rltriage.cli import root
-
     for name in ("rltriage", "rules"):
-        command, arguments = root, list(composed["services"][name]["command"])
-        while isinstance(command, click.Group):
-            command = command.get_command(click.Context(command), arguments.pop(0))
-        command.make_context(name, arguments)
+        takes(composed["services"][name]["command"])
 
 
 def test_the_image_copies_what_there_is_and_all_that_is_needed():

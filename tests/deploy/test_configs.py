@@ -69,10 +69,7 @@ def test_units_are_what_systemd_understands_and_are_locked_up(path, tmp_path):
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_units_run_what_the_command_line_has(path):
+def test_units_run_what_the_command_line_has(path, takes):
     """ExecStart's words after the program are arguments that it takes."""
-    from rltriage.cli import root
-
     (words,) = re.findall(r"^ExecStart=/opt/rltriage/bin/rltriage (.+)$", path.read_text(), re.MULTILINE)
-    name, *arguments = words.split()
-    root.get_command(None, name).make_context(name, arguments)
+    takes(words.split())

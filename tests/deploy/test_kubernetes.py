@@ -150,16 +150,12 @@ def test_probes_ask_addresses_that_the_endpoint_has(objects):
                 assert answer.status == 200
 
 
-def test_arguments_are_those_of_the_command_line(objects):
+def test_arguments_are_those_of_the_command_line(objects, takes):
     """`rltriage` takes them."""
-    from rltriage.cli import root
-
     for pod in pods(objects).values():
         for container in containers(pod):
             if container["image"] == "rltriage":
-                name, *arguments = container["args"]
-                command = root.get_command(None, name)
-                command.make_context(name, list(arguments))
+                takes(container["args"])
 
 
 def test_what_is_scraped_is_labelled_so(objects):

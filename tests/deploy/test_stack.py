@@ -14,6 +14,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import receiver
+import stack
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, str(ROOT / "deploy" / "stack.py")]
@@ -29,15 +31,14 @@ def servers(server_binary):
 
 
 @pytest.fixture(scope="module")
-def stack(deploy_module, servers, tmp_path_factory):
+def running(servers, tmp_path_factory):
     """A running stack without its trainer, ended with the tests: one of them ends it on its way."""
-    module = deploy_module("stack")
-    running = module.Stack(tmp_path_factory.mktemp("stack"), limit=PATIENCE)
+    found = stack.Stack(tmp_path_factory.mktemp("stack"), limit=PATIENCE)
     try:
-        running.start()
-        yield module, running
+        found.start()
+        yield found
     finally:
-        running.stop()
+        found.stop()
 
 
 def test_a_planted_fault_is_an_alert_and_everything_stops(servers):
@@ -75,14 +76,13 @@ def test_ctrl_c_ends_everything_in_order(servers):
     assert not Path(re.search(r"logs +(\S+)/", said)[1]).exists(), "the temporary folder is left behind"
 
 
-def test_prometheus_loads_every_rule_and_finds_every_target(stack):
+def test_prometheus_loads_every_rule_and_finds_every_target(running):
     """The compiled pack, the alerts on rltriage itself, and all jobs up: the files of deploy/ fit together."""
-    module, running = stack
     url = f"http://{running.addresses['prometheus']}"
-    up = running.wait(lambda: _jobs(module.get(f"{url}/api/v1/query?query=up==1")), "the targets")
+    up = running.wait(lambda: _jobs(stack.get(f"{url}/api/v1/query?query=up==1")), "the targets")
     assert up <= {"rltriage", "alertmanager", "prometheus"}
-    running.wait(lambda: len(_jobs(module.get(f"{url}/api/v1/query?query=up==1"))) == 3, "all three")
-    groups = module.get(f"{url}/api/v1/rules")["data"]["groups"]
+    running.wait(lambda: len(_jobs(stack.get(f"{url}/api/v1/query?query=up==1"))) == 3, "all three")
+    groups = stack.get(f"{url}/api/v1/rules")["data"]["groups"]
     assert {group["file"].rsplit("/", 1)[1] for group in groups} >= {"rltriage.yaml", "meta-alerts.yaml"}
     assert running.broken_rules() == []
 
@@ -91,54 +91,50 @@ def _jobs(answer):
     return {entry["metric"]["job"] for entry in answer["data"]["result"]}
 
 
-def test_a_server_that_dies_ends_the_others(stack):
+def test_a_server_that_dies_ends_the_others(running):
     """It is said which one and what its log says; then no process is left."""
-    module, running = stack
     pids = [program.process.pid for program in running.programs]
     victim = next(program for program in running.programs if program.name == "prometheus")
     victim.process.kill()
     victim.process.wait(PATIENCE)
-    with pytest.raises(module.Failed, match="prometheus ended with exit code -9"):
+    with pytest.raises(stack.Failed, match="prometheus ended with exit code -9"):
         running.check_alive()
     running.stop()
-    assert pids and not [pid for pid in pids if module.alive(pid)]
+    assert pids and not [pid for pid in pids if stack.alive(pid)]
 
 
-def test_a_port_that_is_taken_is_replaced(deploy_module):
+def test_a_port_that_is_taken_is_replaced():
     """Somebody's own Prometheus keeps its port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert deploy_module("stack").free_address(port) != f"127.0.0.1:{port}"
+        assert stack.free_address(port) != f"127.0.0.1:{port}"
 
 
-def test_a_missing_server_is_one_sentence_with_the_way_to_get_it(deploy_module, monkeypatch):
+def test_a_missing_server_is_one_sentence_with_the_way_to_get_it(monkeypatch):
     """Nothing has been started by then."""
-    module = deploy_module("stack")
-    monkeypatch.setattr(module, "SERVERS", Path("/nowhere"))
+    monkeypatch.setattr(stack, "SERVERS", Path("/nowhere"))
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(module.Failed, match="prometheus is missing: `make servers`"):
-        module.server_command("prometheus")
+    with pytest.raises(stack.Failed, match="prometheus is missing: `make servers`"):
+        stack.server_command("prometheus")
 
 
-def test_an_address_goes_where_the_name_stands_once(deploy_module, tmp_path):
+def test_an_address_goes_where_the_name_stands_once(tmp_path):
     """A configuration that no longer names it would silently keep the compose file's address."""
-    module = deploy_module("stack")
     file, folder = tmp_path / "a.yaml", tmp_path / "to"
     folder.mkdir()
     file.write_text("url: http://receiver:9095/\n")
-    module.put_in(file, folder, {"receiver:9095": "127.0.0.1:1"})
+    stack.put_in(file, folder, {"receiver:9095": "127.0.0.1:1"})
     assert (folder / "a.yaml").read_text() == "url: http://127.0.0.1:1/\n"
-    with pytest.raises(module.Failed, match="exactly once"):
-        module.put_in(file, folder, {"alertmanager:9093": "127.0.0.1:1"})
+    with pytest.raises(stack.Failed, match="exactly once"):
+        stack.put_in(file, folder, {"alertmanager:9093": "127.0.0.1:1"})
 
 
-def test_the_receiver_prints_alerts_and_refuses_the_rest(deploy_module):
+def test_the_receiver_prints_alerts_and_refuses_the_rest():
     """One line an alert; what is no notification is answered with 400 and not printed."""
-    module = deploy_module("receiver")
     told = []
-    with module.Receiver("127.0.0.1:0", told.append) as server:
+    with receiver.Receiver("127.0.0.1:0", told.append) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}/"
         labels = {"alertname": "A", "fault": "mask_shift", "run": "r", "severity": "critical"}
@@ -150,4 +146,4 @@ def test_the_receiver_prints_alerts_and_refuses_the_rest(deploy_module):
                 urllib.request.urlopen(urllib.request.Request(url, body), timeout=30)
         server.shutdown()
     assert told == [alert]
-    assert module.line(alert) == "firing   critical mask_shift in r: s; first test: t"
+    assert receiver.line(alert) == "firing   critical mask_shift in r: s; first test: t"

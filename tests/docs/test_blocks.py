@@ -89,13 +89,13 @@ def _config(block: Any) -> None:
 
 
 def _prometheus(block: Any) -> None:
-    """A Prometheus configuration, checked by promtool where there is one."""
+    """A Prometheus configuration, checked by promtool where there is one; the files that it names are the reader's."""
     found = yaml.safe_load(block.text)
     assert set(found) <= {"global", "scrape_configs", "rule_files", "alerting"} and found
     tool = promtool()
     if tool:
-        Path("prometheus.yml").write_text(re.sub(r"(?m)^rule_files:.*(\n +- .*)+\n?", "", block.text), encoding="utf-8")
-        subprocess.run([tool, "check", "config", "prometheus.yml"], check=True, capture_output=True)
+        Path("prometheus.yml").write_text(block.text, encoding="utf-8")
+        subprocess.run([tool, "check", "config", "--syntax-only", "prometheus.yml"], check=True, capture_output=True)
 
 
 def _alertmanager(block: Any) -> None:

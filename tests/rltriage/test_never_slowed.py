@@ -8,12 +8,11 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import chaos
 import pytest
 
 import rltriage
@@ -72,9 +71,8 @@ def test_a_full_disk_does_not_hold_up_the_run(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def service(tmp_path: Path, benchmark_module: Callable[[str], ModuleType]) -> Any:
+def service(tmp_path: Path) -> Any:
     """A service with a webhook and an Alertmanager, whose journals it has as `hook` and `am`."""
-    chaos = benchmark_module("chaos")
     with chaos.Journal() as hook, chaos.Journal() as am:
         found = Service(load_config(chaos.configure(tmp_path, hook.url, am.url)))
         found.open()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import chaos
 import pytest
 
 
 @pytest.fixture
-def journals(benchmark_module: Callable[[str], ModuleType]) -> Iterator[list[Any]]:
+def journals() -> Iterator[list[Any]]:
     """Three receivers that keep journals."""
-    chaos = benchmark_module("chaos")
     with chaos.Journal() as one, chaos.Journal() as two, chaos.Journal() as three:
         yield [one, two, three]
 

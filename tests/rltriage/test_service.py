@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -15,6 +14,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import chaos
 import pytest
 
 from rltriage.engine.report import EMPTY
@@ -30,18 +30,6 @@ from rltriage.service import Service
 from rltriage.watching import WatchedRun
 
 ROOT = Path(__file__).parents[2]
-
-
-def _chaos():
-    spec = importlib.util.spec_from_file_location("rltriage_chaos", ROOT / "benchmarks" / "chaos.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-chaos = _chaos()
 
 
 class Clock:

@@ -6,10 +6,10 @@ import json
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -96,10 +96,10 @@ class Editor:
 
 
 @pytest.fixture(scope="module")
-def editor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
+def editor(tmp_path_factory: pytest.TempPathFactory, missing: Callable[[str], NoReturn]) -> Iterator[Editor]:
     """One editor in a folder with the schema, as `rltriage rules schema > rules.schema.json` writes it."""
     if not SERVER.is_file() or shutil.which("node") is None:
-        pytest.skip("needs node and yaml-language-server: sh tests/rules/fetch_yaml_language_server.sh")
+        missing("needs node and yaml-language-server: python tests/fetch.py yaml-language-server")
     folder = tmp_path_factory.mktemp("editor")
     (folder / "rules.schema.json").write_text(json.dumps(pack_schema()))
     running = Editor(folder)

@@ -15,8 +15,7 @@ from rltriage.rules.conditions.logic import Any as Any_
 from rltriage.rules.conditions.terms import number
 from rltriage.rules.conditions.threshold import Threshold
 from rltriage.rules.errors import RulePackError
-from rltriage.rules.frameworks import can_judge, details, listing, logged_metrics, page, verification
-from rltriage.rules.loader import load_rules
+from rltriage.rules.frameworks import can_judge, details, listing, logged_metrics, verification
 from rltriage.rules.model import Problem, Rule
 from rltriage.rules.profiles import FACTS, KINDS, METRICS, load_profile, load_profiles, match, parse_profile
 
@@ -212,12 +211,6 @@ def test_what_a_framework_cannot_log_is_not_counted() -> None:
     """A name that only a fork logs is mapped but not promised; what follows exactly is."""
     assert "approx_kl" not in logged_metrics(load_profiles()["trl"])
     assert "adv_abs_max" in logged_metrics(load_profiles()["verl"])
-
-
-def test_the_page_is_current() -> None:
-    """docs/frameworks.md is what profiles and rules say; write it anew with `python -m rltriage.rules.frameworks`."""
-    path = Path(__file__).parents[2] / "docs" / "frameworks.md"
-    assert path.read_text(encoding="utf-8") == page(load_rules("triage").rules)
 
 
 def test_one_logged_alternative_is_enough() -> None:

@@ -1,4 +1,4 @@
-"""The pages with measured numbers: not stale, and their arithmetic."""
+"""Recorded runs and pages with measured numbers: not stale, and their arithmetic."""
 
 from pathlib import Path
 
@@ -10,14 +10,23 @@ from rltriage.trainer.chapter import ends, parse_seeds, quantiles, reruns, sourc
 from rltriage.trainer.chapter_page import direction
 from rltriage.trainer.faults import FURTHER_FAULTS
 
-DOCS = Path(__file__).parents[2] / "docs"
-EXTRA = Path(__file__).parents[1] / "data" / "extra_runs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+EXTRA = ROOT / "tests" / "data" / "extra_runs"
+RECORDED = {
+    "tests/data/runs/runs.json": "make runs",
+    "tests/data/extra_runs/runs.json": "make extra",
+    "docs/chapter.md": "make chapter-page",
+    "docs/chapter-gaps.json": "make gaps",
+    "docs/exercises.md": "python benchmarks/trainer_exercises.py",
+}
+"""What the trainer's runs were written into, and the command that does it again."""
 
 
-@pytest.mark.parametrize("page", ["chapter.md", "exercises.md"])
-def test_the_page_was_made_from_these_sources(page):
-    """`make chapter-page` and the exercises' runs have to be made again after a change of the trainer."""
-    assert f"`{sources_hash()}`" in (DOCS / page).read_text()
+@pytest.mark.parametrize("file", RECORDED)
+def test_what_is_recorded_was_made_by_this_trainer(file):
+    """Each carries the hash of the sources that made it; after a change of the trainer it is made again."""
+    assert sources_hash() in (ROOT / file).read_text(), f"{file} is stale: {RECORDED[file]}"
 
 
 def test_a_pair_is_the_mean_of_four_rows_at_each_end():
@@ -50,16 +59,15 @@ def test_reruns_part_as_in_the_chapter():
     assert found.grad_norm_seed > 10 * found.grad_norm_noise
 
 
-def test_the_runs_of_the_extra_faults_are_of_these_sources():
-    """`make extra` has to be run again after a change of the trainer; every fault beyond the chapter's has two seeds."""
-    manifest = read_manifest(EXTRA)
-    assert manifest["sources"] == sources_hash()
-    assert set(manifest["groups"]) == {fault.id for fault in FURTHER_FAULTS}
-    assert all(len(group["seeds"]) >= 2 for group in manifest["groups"].values())
+def test_every_fault_beyond_the_chapter_s_is_recorded():
+    """With two seeds or more."""
+    groups = read_manifest(EXTRA)["groups"]
+    assert set(groups) == {fault.id for fault in FURTHER_FAULTS}
+    assert all(len(group["seeds"]) >= 2 for group in groups.values())
 
 
-def test_why_numbers_differ_was_measured_on_these_sources():
-    """`make gaps` and `make chapter-page` have to be run again after a change of the trainer."""
+def test_the_page_says_why_numbers_differ_as_it_was_measured():
+    """After `make gaps` comes `make chapter-page`."""
     measured = chapter_gaps.read(DOCS)
-    assert measured is not None and measured["sources"] == sources_hash()
+    assert measured is not None
     assert chapter_gaps.section(measured) in (DOCS / "chapter.md").read_text()

@@ -109,10 +109,10 @@ def test_without_scripts_the_page_is_whole(open_page) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("address", ["/", "/runs/broken", "alert"])
-def test_no_serious_barriers(open_page, feed, address: str, scheme: str) -> None:
+def test_no_serious_barriers(open_page, feed, missing, address: str, scheme: str) -> None:
     """axe-core finds nothing serious or critical: names, roles, contrast, order."""
     if not AXE.exists():
-        pytest.skip("axe-core is missing: sh tests/exporters/page/fetch_axe.sh")
+        missing("axe-core is missing: python tests/fetch.py axe-core")
     if address == "alert":
         alert = feed.board.report("broken").standing[0]
         address = f"/runs/broken/alerts/{alert.id}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,19 +81,10 @@ def test_installing_twice_logs_once(loggers: Any, rows: Any) -> None:
     assert len(rows.rows) == 1
 
 
-REAL = Path(__file__).parents[3] / ".cache" / "frameworks" / "openrlhf" / "utils" / "logging_utils.py"
-
-
 @pytest.fixture
-def real_loggers() -> Any:
-    """OpenRLHF 0.11.2's own module, loaded alone: the package would import vLLM and ray."""
-    if not REAL.is_file():
-        pytest.skip("OpenRLHF's file is not there: sh tests/trainer/hooks/fetch_frameworks.sh")
-    spec = importlib.util.spec_from_file_location("openrlhf_logging_utils", REAL)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def real_loggers(framework_file: Callable[[str], Any]) -> Any:
+    """OpenRLHF 0.11.2's own module."""
+    return framework_file("openrlhf/utils/logging_utils.py")
 
 
 def test_openrlhfs_own_tensorboard_logger(real_loggers: Any, rows: Any, tmp_path: Path) -> None:

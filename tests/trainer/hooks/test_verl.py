@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,25 +105,18 @@ def test_configuration_is_flat_and_holds_no_paths() -> None:
     assert verl.config(None) == {}
 
 
-REAL = Path(__file__).parents[3] / ".cache" / "frameworks" / "verl" / "utils"
-
-
-def load(name: str) -> Any:
-    """One file of verl 0.9.1, as `fetch_frameworks.sh` puts it: importing the package would import ray."""
-    path = REAL / name
-    if not path.is_file():
-        pytest.skip("verl's files are not there: sh tests/trainer/hooks/fetch_frameworks.sh")
+@pytest.fixture
+def verl_file(framework_file: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Loads one file of verl 0.9.1."""
     pytest.importorskip("orjson", reason="orjson is not installed")
-    spec = importlib.util.spec_from_file_location(f"verl_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return lambda name: framework_file(f"verl/utils/{name}")
 
 
-def test_verls_own_tracking_takes_the_backend(rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verls_own_tracking_takes_the_backend(
+    verl_file: Callable[[str], Any], rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With verl's real class, beside its file backend: both get the row, and the file is read back with its NaN."""
-    module = load("tracking.py")
+    module = verl_file("tracking.py")
     monkeypatch.setenv("VERL_FILE_LOGGER_PATH", str(tmp_path / "rows.jsonl"))
     verl.install(module.Tracking, lambda name: rows)
     run = module.Tracking("maths", "grpo-7b", ["file", "rltriage"], CONFIG)
@@ -140,12 +133,12 @@ def test_verls_own_tracking_takes_the_backend(rows: Any, tmp_path: Path, monkeyp
     assert feed.intakes["run"].run.profile == "verl" and metrics[1]["grad_norm"] != metrics[1]["grad_norm"]
 
 
-def test_verls_own_console_lines_are_read(tmp_path: Path) -> None:
+def test_verls_own_console_lines_are_read(verl_file: Callable[[str], Any], tmp_path: Path) -> None:
     """What verl's console backend prints, Python and numpy numbers, text and arrays among the values."""
     pytest.importorskip("torch", reason="torch is not installed")
     import numpy
 
-    module = load("logger/aggregate_logger.py")
+    module = verl_file("logger/aggregate_logger.py")
     values = {"actor/pg_loss": -0.25, "actor/ppo_kl": numpy.float64(1e-05), "critic/score/mean": numpy.float32(0.5)}
     values |= {"training/global_step": 3, "val-core/openai/gsm8k/acc/mean@8": 0.75, "note": "text", "list": [1, 2]}
     values |= {"actor/grad_norm": float("nan"), "actor/lr": 1e-06}
@@ -158,9 +151,9 @@ def test_verls_own_console_lines_are_read(tmp_path: Path) -> None:
     assert expected.items() <= rows[0].metrics.items() and rows[0].metrics["grad_norm"] != rows[0].metrics["grad_norm"]
 
 
-def test_the_stand_in_is_like_verls_own() -> None:
+def test_the_stand_in_is_like_verls_own(verl_file: Callable[[str], Any]) -> None:
     """The class that the other tests use has the real one's signatures."""
-    real = load("tracking.py").Tracking
+    real = verl_file("tracking.py").Tracking
     for name in ("__init__", "log", "finish"):
         ours, theirs = (list(inspect.signature(getattr(kind, name)).parameters) for kind in (Tracking, real))
         assert ours == theirs, name
