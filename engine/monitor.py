@@ -188,6 +188,8 @@ class Monitor:
         plan = self._planner.plan(tuple(good), merged)
         if self._history.names is not names:
             self._wake_all()
+        if bad or plan.names is not self._history.keys:
+            self._history.compare(plan.names, bad)
         for owners, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
             for rule_id in owners:
                 self._switch_off(rule_id, error)

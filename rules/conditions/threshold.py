@@ -19,7 +19,7 @@ from rltriage.rules.conditions.base import (
     never,
     text,
 )
-from rltriage.rules.conditions.limits import renewed, side, unequal
+from rltriage.rules.conditions.limits import apart, renewed, side, unequal
 from rltriage.rules.conditions.terms import Stat, Term, Window
 
 LIMITS = ("above", "at_least", "below", "at_most", "equals", "differs")
@@ -151,9 +151,11 @@ class Threshold(Kind):
             return None
         if name in LIMITS[:4]:
             return (Guard(self.metric, *side(name, bound, value, self.abs)),)
-        if name == "equals" and not (self.tolerance or self.abs):
-            return (Guard(self.metric, *unequal(value, bound)),)
-        return None
+        if self.abs:
+            return None
+        if self.tolerance:
+            return (Guard(self.metric, *apart(value, bound, self.tolerance)),)
+        return (Guard(self.metric, *unequal(value, bound)),)
 
     def _extreme(self) -> Passing | None:
         """Of an extreme of a window that has to equal a limit: what it has to pass at least."""
