@@ -20,6 +20,7 @@ from rltriage.rules.conditions.base import (
     text,
 )
 from rltriage.rules.conditions.limits import apart, renewed, side, unequal
+from rltriage.rules.conditions.spans import rest_apart
 from rltriage.rules.conditions.terms import Stat, Term, Window
 
 LIMITS = ("above", "at_least", "below", "at_most", "equals", "differs")
@@ -124,10 +125,13 @@ class Threshold(Kind):
         name, limit = self.limit
         lasting, own, logged = limit.lasting(view), self.left.lasting(view), view.count(self.metric)
         if lasting is None:
-            return never
+            return rest_apart(name, self.left, limit, view) if name in LIMITS[:4] else never
         check = view.check(self)
         passing, extreme, bound = self._passing(), self._extreme(), limit.bind(view)
-        kept = never if passing is None else view.keeps(passing, bound)
+        if passing is not None:
+            kept = view.keeps(passing, bound)
+        else:
+            kept = rest_apart(name, self.left, limit, view) if name in LIMITS[:4] else never
         if extreme is not None:
             kept = _while_false(view.passes(extreme, bound), view.keeps(extreme, bound))
         newest = view.last(self.metric) if self._is_newest else None
