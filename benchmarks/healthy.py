@@ -1,4 +1,4 @@
-"""Rows of a made-up run for the benchmarks: metrics wander around plausible levels, perhaps with a fault from halfway on."""
+"""Rows of a made-up run for the benchmarks: metrics wander around plausible levels, perhaps with a fault from halfway."""
 
 from __future__ import annotations
 
