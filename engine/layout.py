@@ -71,6 +71,7 @@ class Bound(NamedTuple):
     check: Check
     rest: Rest
     unless: Check | None
+    stays_vetoed: Rest
     clear: Check | None
     metrics: frozenset[str]
     vetoes: frozenset[str]
@@ -109,15 +110,16 @@ class Layout:
         try:
             check, rest = self.check(rule.when), self.rest(rule.when)
             unless = None if rule.unless is None else self.check(rule.unless)
+            stays_vetoed = _restless if rule.unless is None else self.rest(rule.unless)
             clear = None if rule.clear_when is None else self._clear(rule.id, rule.clear_when)
         except Exception as error:
-            return Bound(rule, _unknown, _restless, None, None, metrics, vetoes, every_row, error)
+            return Bound(rule, _unknown, _restless, None, _restless, None, metrics, vetoes, every_row, error)
         finally:
             self._owner = ""
         for name in fields(rule.summary):
             if not name.startswith("config.") and name not in BUILT_IN:
                 self._need(name)
-        return Bound(rule, check, rest, unless, clear, metrics, vetoes, every_row)
+        return Bound(rule, check, rest, unless, stays_vetoed, clear, metrics, vetoes, every_row)
 
     def _clear(self, rule: str, condition: Condition) -> Check:
         """`clear_when` sees the levels at which this very rule fired."""

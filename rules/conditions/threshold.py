@@ -142,16 +142,19 @@ class Threshold(Kind):
                 return (renewed(self.metric),)
             if not lasting(past):
                 return None
+            level = bound(past)
+            if level is None:
+                return ()  # a config fact is not known
             if (final and check(past) is False) or (own is not None and own(past)):
                 return ()
-            return kept(past) if newest is None else self._beside(newest(past), bound(past))
+            return kept(past) if newest is None else self._beside(newest(past), level)
 
         return rest
 
-    def _beside(self, value: float | None, bound: float | None) -> Guards | None:
+    def _beside(self, value: float | None, bound: float) -> Guards | None:
         """The newest value stays on its side of the limit."""
         name = self.limit[0]
-        if value is None or bound is None:
+        if value is None:
             return None
         if name in LIMITS[:4]:
             return (Guard(self.metric, *side(name, bound, value, self.abs)),)
