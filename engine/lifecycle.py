@@ -102,7 +102,7 @@ class RuleState(Sleeper):
         return bound.rest(past)
 
     def is_settled(self, holds: bool | None) -> bool:
-        """Whether this verdict once more changes nothing: any on an idle rule (a true one is vetoed), true on one that fires."""
+        """Whether this verdict again changes nothing: any on an idle rule (a true one is vetoed), true on a firing one."""
         if not holds or not self.busy:
             return not self.busy
         return self.open and self.progress is not None and not self.progress.quiet
