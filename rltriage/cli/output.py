@@ -78,6 +78,8 @@ class TextBlocks:
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """What changed, as `Changes` has it, then the incident."""
+        if not report.alerts and report.incident is None:
+            return
         from rltriage.exporters.text import alert_line_rich, alert_rich, incident_rich
         from rltriage.terminal import Changes
 
