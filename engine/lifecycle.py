@@ -57,7 +57,9 @@ class RuleState(Sleeper):
 
     def reset(self) -> None:
         """Back to inactive, as at the start of a segment."""
-        self.guards, self.again = None, 0
+        self.guards = None
+        self.calm_down()
+        self.again = self.patience
         self.progress: Progress | None = None
         self.busy = False
         self.seen = 0

@@ -34,8 +34,8 @@ class Sleeper:
 
     def __init__(self, place: int = 0) -> None:
         self.guards: Guards | None = None
-        self.again = 0
         self.patience = PATIENCE + place % LONGER  # so that not all of them try at the same row
+        self.again = self.patience  # in the first rows of a run few can
 
     def rest(self, past: History) -> Guards | None:
         """While which guards nothing changes; None if nobody can tell."""
@@ -123,8 +123,8 @@ def wake_all(sleepers: Iterable[Sleeper], past: History) -> None:
     """What everybody relied on has changed."""
     for sleeper in sleepers:
         sleeper.guards = None
-        sleeper.again = 0
         sleeper.calm_down()
+        sleeper.again = sleeper.patience
     past.alike.clear()
     for series in past.series.values():
         series.sleepers = ()

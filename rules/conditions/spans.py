@@ -26,6 +26,8 @@ Bounds = Callable[[Past, Box], Span | None]
 
 RECENT = 10
 """Observations, at least, that say where a metric stays."""
+ENOUGH = 5
+"""With fewer nobody can tell."""
 ROOM = (0.6, 0.2)
 """How far beyond them it may go, as a share of how far they lie apart: the wider box is tried first."""
 BETWEEN = frozenset(("median", "min", "max", "first"))
@@ -43,7 +45,7 @@ def rest_apart(word: str, left: Term, right: Term, view: View) -> Rest:
 
     def rest(past: Past) -> Guards | None:
         values = {metric: read(past) for metric, read in recent.items()}
-        if not all(values.values()):
+        if min(map(len, values.values())) < ENOUGH:
             return None
         for room in ROOM:
             box = {metric: widened(found, room) for metric, found in values.items()}

@@ -9,7 +9,7 @@ from rltriage.engine.plan import Planner
 from rltriage.engine.rows import Fact
 from rltriage.rules.conditions.base import Guard
 from rltriage.rules.conditions.limits import apart
-from rltriage.rules.conditions.spans import bounds, chain, decided, reach, rest_apart, widened
+from rltriage.rules.conditions.spans import ENOUGH, bounds, chain, decided, reach, rest_apart, widened
 from rltriage.rules.conditions.terms import Term, Window
 
 VALUES = st.floats(-4, 4, allow_nan=False) | st.sampled_from([0.0, 1.0, -1.0, 0.5])
@@ -96,7 +96,9 @@ def test_a_comparison_of_two_metrics_rests_in_boxes_around_them() -> None:
     rest = rest_apart("above", Term(metric="x"), Term(metric="y", times=0.5), layout)
     run = Run(layout)
     for x, y in [(1.0, 10.0), (2.0, 8.0)]:
-        run.take(x, y)
+        assert rest(run.history) is None
+        for _ in range(ENOUGH - 1):
+            run.take(x, y)
     assert rest(run.history) == (Guard("x", 0.4, 2.6), Guard("y", 6.8, 11.2))
     run.take(5.0, 9.0)
     assert rest(run.history) is None
