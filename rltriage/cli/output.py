@@ -108,7 +108,10 @@ class TextBlocks:
 
     def _print(self, text: Any) -> None:
         with quiet_when_unread():
-            self._console.print(text, markup=False)
+            if self._console.is_terminal:
+                self._console.print(text, markup=False)
+            else:
+                click.echo(str(text))  # what rich would write, without its work: a service prints thousands of blocks
 
 
 def few(names: Sequence[str], most: int = 6) -> str:
