@@ -12,8 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import random
-import resource
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ import tracemalloc
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+
+from healthy import FACTS, lines
 
 from rltriage.engine.feed import Feed
 from rltriage.engine.monitor import Monitor
@@ -37,30 +38,6 @@ TURN = 10
 WARM = 300
 """Rows before the first that is timed."""
 
-LEVELS = {
-    "reward": 0.5, "pass_rate": 0.5, "entropy": 0.6, "approx_kl": 0.002, "clip_frac": 0.05, "ratio_max": 1.4,
-    "ratio_min": 0.7, "grad_norm": 0.4, "loss": 0.01, "lr": 1e-5, "kl_ref": 0.01, "zero_adv_frac": 0.3,
-    "all_pass_frac": 0.15, "length": 400.0, "length_pass": 380.0, "length_fail": 420.0, "truncated_frac": 0.03,
-    "turns": 4.0, "reads": 1.2, "tests": 0.9, "edits": 1.4, "malformed": 0.1, "hardcode": 0.02, "submitted": 0.9,
-    "logp_gap": 0.015, "logp_gap_p99": 0.08, "logp_gap_max": 0.4, "probs_diff_mean": 0.006, "probs_diff_max": 0.5,
-    "reward_std": 0.3, "adv_mean": 0.001, "adv_abs_max": 2.5, "ratio_mean": 1.001, "is_ratio_mean": 1.002,
-    "sampler_kl": 0.001, "approx_kl_max": 0.01, "grad_norm_max": 0.9, "length_max": 900.0, "n_episodes": 64.0,
-    "n_groups": 8.0,
-}  # fmt: skip
-
-
-def lines(count: int, metrics: int, seed: int = 0) -> list[str]:
-    """Rows of a healthy run as a JSONL file has them."""
-    draw = random.Random(seed)
-    names = list(LEVELS)[:metrics] + [f"extra_{index}" for index in range(metrics - len(LEVELS))]
-    found = []
-    for step in range(count):
-        row: dict[str, float] = {"step": step, "time": 1.7e9 + step}
-        for name in names:
-            row[name] = LEVELS.get(name, 1.0) * (1.0 + 0.05 * draw.gauss(0.0, 1.0))
-        found.append(json.dumps(row))
-    return found
-
 
 def read(lines: Sequence[str]) -> list[Row]:
     """The same rows as the engine takes them: the names are those of the profile's plan, one object each for all rows."""
@@ -75,9 +52,6 @@ def monitor(pack: RulePack, run: str = "bench") -> Monitor:
     """A monitor with the facts that most rules ask for."""
     facts = {name: Fact(value, "declared") for name, value in FACTS.items()}
     return Monitor(Run(run, facts=facts), pack, Catalogue({}, {}, {}))
-
-
-FACTS = {"kl_coef": 0.04, "updates_per_batch": 4, "reward_max": 1.0, "has_critic": False, "max_length": 1024, "lr": 1e-5}
 
 
 def speed(pack: RulePack, text: Sequence[str]) -> dict[str, float]:
@@ -200,7 +174,9 @@ def fleet(pack: RulePack, text: Sequence[str], runs: int) -> None:
 
 
 def _resident() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """MiB of this process in memory now; its peak would begin with that of the process which started it."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def main() -> None:
@@ -214,7 +190,7 @@ def main() -> None:
     options = parser.parse_args()
     catalogue = load_catalogue()
     pack = load_rules(options.pack, catalogue=catalogue)
-    text = lines(options.rows, options.metrics)
+    text = list(lines(options.rows, options.metrics))
     if options.fleet:
         return fleet(pack, text, options.runs)
     print(f"{len(pack.rules)} rules, {options.rows} rows of {options.metrics} metrics")
@@ -223,7 +199,9 @@ def main() -> None:
     print(f"{'start_ms_a_run':32} {start(pack, text):12.2f}")
     print(f"{'bytes_a_run':32} {size(pack, text, min(options.runs, 200)):12.0f}", flush=True)
     others = ["--pack", options.pack, "--rows", "64", "--metrics", str(options.metrics), "--runs", str(options.runs)]
-    subprocess.run([sys.executable, __file__, "--fleet", *others], check=True)  # a process of its own: peaks do not shrink
+    subprocess.run(
+        [sys.executable, __file__, "--fleet", *others], check=True
+    )  # in a process of its own: memory that was freed is used again
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ class History:
     """What one run has logged in one segment (`rules.conditions.base.Past`), as far as its layout needs it.
 
     Metrics that the run has not logged are the layout's blank series, which nobody pushes into. `memo` holds what readers
-    computed, `kept` the counters of conditions, `fired` the levels at which rules fired, `alarms` who wakes at which row.
+    computed, `kept` the counters of conditions, `fired` the levels at which rules fired, `alarms` who wakes at which row,
+    `alike` who wakes when a row has other finite metrics than `keys`, those of the newest one, or some that are not finite.
     """
 
     __slots__ = (
@@ -50,12 +51,14 @@ class History:
         "_moved",
         "_moving",
         "alarms",
+        "alike",
         "bad",
         "epoch",
         "facts",
         "fired",
         "index",
         "kept",
+        "keys",
         "layout",
         "matched",
         "memo",
@@ -89,6 +92,8 @@ class History:
         self.kept: dict[object, Any] = {}
         self.fired: dict[tuple[str, str, int], float | None] = {}
         self.alarms: dict[int, list[Sleeper]] = {}
+        self.alike: list[Sleeper] = []
+        self.keys: tuple[str, ...] = ()
         self.names: frozenset[str] = frozenset()
         self.epoch = 0
         self.strides = Strides()
@@ -242,6 +247,13 @@ class History:
         if known is not self.names:
             self.names = known
             self.epoch += 1
+
+    def compare(self, names: tuple[str, ...], bad: Mapping[str, float]) -> None:
+        """Wake those who sleep while rows are alike, if a row with these finite metrics, and bad ones, is not."""
+        if bad or names != self.keys:
+            self.keys = names
+            for sleeper in tuple(self.alike):
+                sleeper.wake(self)
 
     def capture(self, rule: str) -> None:
         """Remember the levels that `at_firing` readers of a rule compare with."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from rltriage.engine.facts import fixed, merge, resolve
@@ -343,7 +344,12 @@ def _speaks_of_rl(generic: Profile, records: Iterable[Mapping[str, Any]]) -> boo
 
 def decide(records: Iterable[Mapping[str, Any]]) -> Profile | None:
     """The framework whose distinctive keys these flat records hold; `generic` if only common names do; None if neither."""
-    keys = {key for record in records for key in record}
+    return _decided(frozenset(key for record in records for key in record))
+
+
+@lru_cache(maxsize=256)
+def _decided(keys: frozenset[str]) -> Profile | None:
+    """Once for all runs whose logs begin alike."""
     scores = {name: profile.score(keys) for name, profile in load_profiles().items()}
     generic = scores.pop("generic")
     best = max(scores, key=lambda name: scores[name])

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from rltriage.engine import readers
 from rltriage.engine.aggregates import Best, Extremes, Head, Need, Series
 from rltriage.engine.history import History
+from rltriage.engine.perpack import PerPack
 from rltriage.rules.conditions.base import Check, Condition, Counter, Guards, Passing, Reader, Rest, Tracker
 from rltriage.rules.model import Rule, RulePack
 from rltriage.rules.templates import BUILT_IN, fields
@@ -23,8 +24,6 @@ T = TypeVar("T", bound=Tracker)
 S = TypeVar("S")
 ALWAYS = ("grad_norm", "lr", "n_episodes")
 """Metrics that the engine itself reads."""
-KEPT = 8
-"""Layouts that are kept for further runs; a process seldom watches with more packs than that."""
 MOST_NAMES = 10_000
 """Metric names whose patterns are remembered."""
 
@@ -71,6 +70,7 @@ class Bound(NamedTuple):
     check: Check
     rest: Rest
     unless: Check | None
+    stays_vetoed: Rest
     clear: Check | None
     metrics: frozenset[str]
     vetoes: frozenset[str]
@@ -109,15 +109,16 @@ class Layout:
         try:
             check, rest = self.check(rule.when), self.rest(rule.when)
             unless = None if rule.unless is None else self.check(rule.unless)
+            stays_vetoed = _restless if rule.unless is None else self.rest(rule.unless)
             clear = None if rule.clear_when is None else self._clear(rule.id, rule.clear_when)
         except Exception as error:
-            return Bound(rule, _unknown, _restless, None, None, metrics, vetoes, every_row, error)
+            return Bound(rule, _unknown, _restless, None, _restless, None, metrics, vetoes, every_row, error)
         finally:
             self._owner = ""
         for name in fields(rule.summary):
             if not name.startswith("config.") and name not in BUILT_IN:
                 self._need(name)
-        return Bound(rule, check, rest, unless, clear, metrics, vetoes, every_row)
+        return Bound(rule, check, rest, unless, stays_vetoed, clear, metrics, vetoes, every_row)
 
     def _clear(self, rule: str, condition: Condition) -> Check:
         """`clear_when` sees the levels at which this very rule fired."""
@@ -389,17 +390,9 @@ def _restless(past: History) -> Guards | None:
     return None
 
 
-_layouts: dict[int, tuple[RulePack, Layout]] = {}
-_lock = RLock()
+def _compiled(pack: RulePack) -> Layout:
+    return Layout(pack.rules)
 
 
-def layout_of(pack: RulePack) -> Layout:
-    """The compiled rules of a pack; the same object for every run that is watched with this very pack."""
-    with _lock:
-        found = _layouts.pop(id(pack), None)
-        if found is None or found[0].rules is not pack.rules:
-            found = (pack, Layout(pack.rules))
-        _layouts[id(pack)] = found  # the newest last
-        while len(_layouts) > KEPT:
-            del _layouts[next(iter(_layouts))]
-        return found[1]
+layout_of = PerPack(_compiled)
+"""The compiled rules of a pack; the same object for every run that is watched with this very pack."""

@@ -57,7 +57,9 @@ class RuleState(Sleeper):
 
     def reset(self) -> None:
         """Back to inactive, as at the start of a segment."""
-        self.guards, self.again = None, 0
+        self.guards = None
+        self.calm_down()
+        self.again = self.patience
         self.progress: Progress | None = None
         self.busy = False
         self.seen = 0
@@ -91,13 +93,19 @@ class RuleState(Sleeper):
         return self.bound.check(past) if self.seen > self.bound.rule.after else None
 
     def rest(self, past: History) -> Guards | None:
-        """While which guards the verdict stays, if the same verdict once more changes nothing."""
-        after = self.bound.rule.after
-        return None if after and self.seen <= after else self.bound.rest(past)
+        """While which guards the verdict stays, if once more it changes nothing, or any verdict is vetoed."""
+        bound = self.bound
+        if bound.rule.after and self.seen <= bound.rule.after:
+            return None
+        if not self.busy and bound.unless is not None and bound.unless(past):
+            guards = bound.stays_vetoed(past)
+            if guards is not None or bound.check(past):
+                return guards
+        return bound.rest(past)
 
     def is_settled(self, holds: bool | None) -> bool:
-        """Whether this verdict once more changes nothing: not on a rule that is idle, nor true on one that is firing."""
-        if not holds:
+        """Whether this verdict again changes nothing: any on an idle rule (a true one is vetoed), true on a firing one."""
+        if not holds or not self.busy:
             return not self.busy
         return self.open and self.progress is not None and not self.progress.quiet
 

@@ -14,14 +14,14 @@ from rltriage.engine.history import History, Reference
 from rltriage.engine.inference import INFERABLE, STATED, inferred, stated
 from rltriage.engine.layout import layout_of
 from rltriage.engine.lifecycle import RuleState
-from rltriage.engine.plan import Counting, Plan, Planner, finite, lacking, observed
-from rltriage.engine.reference import NONE_GIVEN, needs_reference
+from rltriage.engine.plan import Counting, Plan, Planner, finite, observed
+from rltriage.engine.reference import NONE_GIVEN
 from rltriage.engine.report import Alert, Incident, State, StepReport
 from rltriage.engine.resting import wake_all
+from rltriage.engine.roster import Roster
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.rules.conditions.base import Verdict
-from rltriage.rules.facts import judge
-from rltriage.rules.model import Catalogue, Rule, RulePack
+from rltriage.rules.model import Catalogue, RulePack
 
 EPISODES = "n_episodes"
 PARTIAL = 0.5
@@ -80,7 +80,6 @@ class Monitor:
         self._triage = triage
         self._reference = reference
         self._log = log or logging.getLogger("rltriage.engine")
-        self._broken: dict[str, str] = {}
         self._closed: list[Alert] = []
         self._seen: set[str] = set()
         self._asked_again = False
@@ -88,13 +87,13 @@ class Monitor:
         self._last: int | None = None
         self._first = 0
         self._layout = layout_of(pack)
-        self._states = [RuleState(bound, place) for place, bound in enumerate(self._layout.rules)]
+        self._roster = Roster(self._layout)
         self._begin_segment()
 
     @property
     def failed_rules(self) -> Mapping[str, str]:
         """Rules that are switched off because they failed, each with what went wrong."""
-        return self._broken
+        return self._roster.broken
 
     @property
     def row_interval(self) -> float | None:
@@ -188,6 +187,8 @@ class Monitor:
         plan = self._planner.plan(tuple(good), merged)
         if self._history.names is not names:
             self._wake_all()
+        if bad or plan.names is not self._history.keys:
+            self._history.compare(plan.names, bad)
         for owners, error in self._history.take(metrics, good, plan.known, plan.pairs, bad):
             for rule_id in owners:
                 self._switch_off(rule_id, error)
@@ -284,7 +285,7 @@ class Monitor:
 
     def explain(self, rule_id: str) -> Verdict:
         """Why a rule does or does not hold at the newest row. Raises KeyError for an unknown rule."""
-        state = next((state for state in self._states if state.rule.id == rule_id), None)
+        state = self._roster.find(rule_id)
         if state is None:
             raise KeyError(rule_id)
         if state.skipped:
@@ -305,30 +306,19 @@ class Monitor:
     @property
     def pending(self) -> tuple[str, ...]:
         """Rules whose condition holds, but not yet for long enough."""
-        return tuple(state.rule.id for state in self._states if state.status == "pending")
+        return tuple(state.rule.id for state in self._roster.states if state.status == "pending")
 
     @property
     def rules_evaluated(self) -> int:
         """How many rules could have fired on the metrics seen so far."""
-        return len(self._states) - len(self.rules_skipped)
+        return len(self._roster.states) - len(self.rules_skipped)
 
     @property
     def rules_skipped(self) -> dict[str, str]:
         """Rule -> why it could not have fired: a config fact rules it out, a metric was never logged, it failed, or it
         needs a healthy reference and none fits."""
-        skipped = {}
         no_reference = NONE_GIVEN if self._reference is None else self._reference.why_not
-        seen = self._seen | self._history.names
-        for state in self._states:
-            why = state.skipped
-            if not why:
-                missing = lacking(state.rule.when, seen)
-                why = f"never logged: {', '.join(sorted(missing))}" if missing else ""
-            if not why and no_reference and needs_reference(state.rule.when):
-                why = no_reference
-            if why:
-                skipped[state.rule.id] = why
-        return skipped
+        return self._roster.skipped(self._seen | self._history.names, no_reference)
 
     def reload(self, pack: RulePack) -> StepReport:
         """Take other rules: unchanged ones keep their state, changed ones start from the history that is kept.
@@ -337,25 +327,13 @@ class Monitor:
         """
         step = self._last if self._last is not None else 0
         self._layout = layout_of(pack)
-        old = {state.rule.id: state for state in self._states}
-        kept: list[RuleState] = []
-        alerts: list[Alert] = []
-        for bound in self._layout.rules:
-            state = old.get(bound.rule.id)
-            if state is not None and _content(state.rule) == _content(bound.rule):
-                state.bind(bound)
-                kept.append(state)
-                del old[bound.rule.id]
-            else:
-                kept.append(RuleState(bound))
-        for state in old.values():
-            alerts += self._alerts.close(state, "superseded", step)
-        self.pack, self._states = pack, kept
+        gone = self._roster.take(self._layout)
+        alerts = [alert for state in gone for alert in self._alerts.close(state, "superseded", step)]
+        self.pack = pack
         if pack.catalogue.faults:
             self._alerts.catalogue = pack.catalogue
         if self._triage is not None:
             self._triage.reload(self._alerts.catalogue, pack)
-        self._broken = {rule: why for rule, why in self._broken.items() if rule not in old}
         self._history.adopt(self._layout)
         self._plan_again()
         self._judge_facts(step)
@@ -366,20 +344,19 @@ class Monitor:
     def _begin_segment(self) -> None:
         self._history = History(self._layout, self.facts, self._reference)
         self._last = None
-        for state in self._states:
-            state.reset()
+        self._roster.reset()
         self._plan_again()
         self._judge_facts(0)
 
     def _plan_again(self) -> None:
         history, layout = self._history, self._layout
-        self._planner = Planner(history, self._states, STATED)
-        self._timed = [state for state in self._states if state.rule.when.timed]
+        self._planner = Planner(history, self._roster.states, STATED)
+        self._timed = [state for state in self._roster.states if state.rule.when.timed]
         self._episodes, self._most_episodes = layout.window(EPISODES, 21, "median", 3), layout.highest(EPISODES)
 
     def _wake_all(self) -> None:
         """What resting rules relied on has changed."""
-        wake_all((*self._states, *self._planner.hooks), self._history)
+        wake_all((*self._roster.states, *self._planner.hooks), self._history)
 
     def _next_segment(self, step: int) -> list[Alert]:
         """The run started over: histories restart, open alerts close."""
@@ -409,24 +386,17 @@ class Monitor:
         elif not self._asked_again:
             return []
         self._asked_again = False
-        return self._alerts.requestioned(self._states, row)
+        return self._alerts.requestioned(self._roster.states, row)
 
     def _judge_facts(self, step: int) -> None:
         """Switch rules on and off by what they require, and bind those that are on."""
         self._may_infer = not self.facts.keys() >= INFERABLE
-        values = {name: fact.value for name, fact in self.facts.items()}
         if self._reference is not None:
             self._reference.learn(self.facts)
-        for state in self._states:
-            rule = state.rule
-            judgement = judge(rule.requires, values)
-            state.question = judgement.question if judgement.holds is None else ""
-            state.skipped = self._broken.get(rule.id, "")
-            if judgement.holds is False:
-                state.skipped = "config: " + ", ".join(f"{name} is {values.get(name)}" for name in judgement.violated)
-                self._closed += self._alerts.close(state, "superseded", step)
-            elif not state.skipped and state.bound.error is not None:
-                self._switch_off(rule.id, state.bound.error)
+        for state in self._roster.judge(self.facts):
+            self._closed += self._alerts.close(state, "superseded", step)
+        for rule_id, error in self._roster.uncompiled():
+            self._switch_off(rule_id, error)
         self._wake_all()
         self._history.epoch += 1
 
@@ -442,7 +412,7 @@ class Monitor:
         return usual is not None and episodes.last < PARTIAL * usual
 
     def _closed_all(self, state: State, step: int) -> list[Alert]:
-        return [alert for rule in self._states for alert in self._alerts.close(rule, state, step)]
+        return [alert for rule in self._roster.states for alert in self._alerts.close(rule, state, step)]
 
     # Failures.
 
@@ -451,30 +421,12 @@ class Monitor:
         self.counters.errors += 1
         why = f"failed: {type(error).__name__}: {error}"
         self._log.warning("rule %s is switched off: %s", rule_id, why)
-        self._broken[rule_id] = why
-        for state in self._states:
-            if state.rule.id == rule_id:
-                state.skipped = why
-                self._closed += self._alerts.close(state, "superseded", self._last or 0)
+        self._roster.broken[rule_id] = why
+        state = self._roster.find(rule_id)
+        if state is not None:
+            state.skipped = why
+            self._closed += self._alerts.close(state, "superseded", self._last or 0)
         self._history.epoch += 1
-
-
-def _content(rule: Rule) -> tuple[object, ...]:
-    """What decides about a rule's alerts and what identifies them; texts may change without a restart."""
-    return (
-        rule.group,
-        next(iter(rule.suspects), ""),
-        rule.first_test,
-        dict(rule.labels),
-        rule.when,
-        rule.unless,
-        rule.clear_when,
-        rule.hold,
-        rule.keep_firing_for,
-        rule.after,
-        rule.severity,
-        rule.requires,
-    )
 
 
 _NONE: Mapping[str, float] = MappingProxyType({})

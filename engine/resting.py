@@ -12,16 +12,17 @@ from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING
 
-from rltriage.rules.conditions.base import ROWS, Guards
+from rltriage.rules.conditions.base import ALIKE, ROWS, Guards
 
 if TYPE_CHECKING:
     from rltriage.engine.aggregates import Series
     from rltriage.engine.history import History
 
 PATIENCE = 8
-"""Rows after an awakening or a failed attempt before a rule tries to rest again: falling asleep costs more than a check."""
+"""Rows after a failed attempt before a rule tries to rest again: falling asleep costs more than a check. A sleep of so
+many rows was worth it, and the rule may try again at once, ..."""
 LONGER = 16
-"""So many more after every attempt that failed or was followed by a short sleep, ..."""
+"""... but has to wait so many rows more after every attempt that failed or was followed by a shorter sleep, ..."""
 LONGEST = 128
 """... up to about this."""
 
@@ -33,8 +34,8 @@ class Sleeper:
 
     def __init__(self, place: int = 0) -> None:
         self.guards: Guards | None = None
-        self.again = 0
         self.patience = PATIENCE + place % LONGER  # so that not all of them try at the same row
+        self.again = self.patience  # in the first rows of a run few can
 
     def rest(self, past: History) -> Guards | None:
         """While which guards nothing changes; None if nobody can tell."""
@@ -51,6 +52,9 @@ class Sleeper:
             if metric == ROWS:
                 past.alarms.setdefault(past.index + int(high) + 1, []).append(self)
                 continue
+            if metric == ALIKE:
+                past.alike.append(self)
+                continue
             series = past.own(metric)
             series.sleepers = (*series.sleepers, self, low, high)
             series.low, series.high = max(series.low, low), min(series.high, high)
@@ -58,9 +62,12 @@ class Sleeper:
     def wake(self, past: History) -> None:
         """It is asked again, and may rest again after some rows."""
         slept = past.index - self.again
-        if self._rise(past):
-            if slept >= PATIENCE:
-                self.calm_down()
+        if not self._rise(past):
+            return
+        if slept >= PATIENCE:
+            self.calm_down()
+            self.again = past.index + 1
+        else:
             self._lose_patience(past)
 
     def calm_down(self) -> None:
@@ -77,7 +84,9 @@ class Sleeper:
         if self.guards is None:
             return False
         for guard in self.guards:
-            if guard.metric != ROWS:
+            if guard.metric == ALIKE:
+                past.alike.remove(self)
+            elif guard.metric != ROWS:
                 leave(past.series[guard.metric], self)
         self.guards = None
         return True
@@ -114,8 +123,9 @@ def wake_all(sleepers: Iterable[Sleeper], past: History) -> None:
     """What everybody relied on has changed."""
     for sleeper in sleepers:
         sleeper.guards = None
-        sleeper.again = 0
         sleeper.calm_down()
+        sleeper.again = sleeper.patience
+    past.alike.clear()
     for series in past.series.values():
         series.sleepers = ()
         series.low, series.high = -inf, inf

@@ -11,7 +11,7 @@ from rltriage.engine.triage.decode import CHECKS, Decoding, decode, read_checks
 from rltriage.engine.triage.explain import explain
 from rltriage.engine.triage.incident import build, identity
 from rltriage.engine.triage.rank import Evidence, rank
-from rltriage.engine.triage.symptoms import symptom
+from rltriage.engine.triage.symptoms import symptoms_of
 from rltriage.rules.model import Catalogue, RulePack
 
 __all__ = ["CHECKS", "Decoding", "Triage", "decode", "read_checks"]
@@ -34,7 +34,7 @@ class Triage:
     ) -> None:
         self._catalogue = catalogue
         self._compared = compared
-        self._symptoms = {rule.id: symptom(rule) for rule in pack.rules}
+        self._symptoms = symptoms_of(pack)
         self._evidence: Evidence = evidence or {}
         self._checks: dict[str, bool] = {}
         self._last_step: int | None = None
@@ -46,7 +46,7 @@ class Triage:
     def reload(self, catalogue: Catalogue, pack: RulePack) -> None:
         """The rules are others now; what is open is judged anew with the next change."""
         self._catalogue = catalogue
-        self._symptoms = {rule.id: symptom(rule) for rule in pack.rules}
+        self._symptoms = symptoms_of(pack)
         self._seen = None
 
     def update(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from rltriage.rules.model import Rule
+from rltriage.engine.perpack import PerPack
+from rltriage.rules.model import Rule, RulePack
 
 
 class Symptom(NamedTuple):
@@ -38,6 +39,14 @@ def symptom(rule: Rule) -> Symptom | None:
         return Symptom(metric, _direction(leaf))
     names = sorted(rule.when.metrics()) or list(leaf.patterns() if hasattr(leaf, "patterns") else ())
     return Symptom(names[0], None) if names else None
+
+
+def _symptoms(pack: RulePack) -> dict[str, Symptom | None]:
+    return {rule.id: symptom(rule) for rule in pack.rules}
+
+
+symptoms_of = PerPack(_symptoms)
+"""The symptom of each rule of a pack, by the rule's id."""
 
 
 def _first_leaf(condition: Any) -> Any:

@@ -39,6 +39,7 @@ class Collector:
         self.version = 0
         self.coverage: tuple[object, Coverage] | None = None
         self._inferred: dict[str, Fact] = {}
+        self._may_infer = True
         self._names: tuple[str, ...] = ()
         self._checked: tuple[str, ...] = ()
         self._lock = threading.Lock()
@@ -46,7 +47,8 @@ class Collector:
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Take a row and what it changed."""
         with self._lock:
-            self.run = run
+            if run is not self.run:
+                self.run, self._may_infer = run, True
             self.version += 1
             if row is not None:
                 self._take(row)
@@ -81,8 +83,9 @@ class Collector:
         self.last_step = row.step
         self.last_time = row.time if row.time is not None else self.last_time
         self.state = "running"
-        if INFERABLE - self.run.facts.keys() - self._inferred.keys():
+        if self._may_infer:
             self._inferred |= inferred(row.metrics, self.facts)
+            self._may_infer = not self.facts.keys() >= INFERABLE
         if len(row.metrics) != len(self._names) or tuple(row.metrics) != self._names:
             self._names = tuple(row.metrics)
             self._checked = tuple(name for name in self._names if name.startswith("check_"))

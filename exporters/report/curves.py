@@ -61,31 +61,24 @@ class Curve:
         if not self._tail:
             self._tail_step = step
         self._tail.append(value)
-        if len(self._tail) >= self.width:
-            self._push(self._whole(self._tail))
-            self._tail.clear()
-            if len(self._steps) >= self._most:
-                self._halve()
+        self._fill()
 
     def extend(self, steps: Sequence[int], values: Sequence[float]) -> None:
-        """Take observations in the order of their steps."""
-        place, count = 0, len(values)
-        if self.last is not None and self.last[0] == steps[0]:
-            place = 1
-        if all(map(isfinite, values)):
-            while place < count and self._tail:
-                self.add(steps[place], values[place])
-                place += 1
-            while count - place >= self.width:
+        """Take one observation a step, in the order of the steps."""
+        place = 1 if self.last is not None and self.last[0] == steps[0] else 0
+        if not isfinite(sum(values)):
+            for step, value in zip(steps[place:], values[place:], strict=True):
+                self.add(step, value)
+            return
+        self.count += len(values) - place
+        self.last = (steps[-1], values[-1])
+        while place < len(values):
+            if not self._tail:
                 self._tail_step = steps[place]
-                self._push(self._whole(values[place : place + self.width]))
-                self.count += self.width
-                place += self.width
-                self.last = (steps[place - 1], values[place - 1])
-                if len(self._steps) >= self._most:
-                    self._halve()
-        for at in range(place, count):
-            self.add(steps[at], values[at])
+            taken = values[place : place + self.width - len(self._tail)]
+            self._tail += taken
+            place += len(taken)
+            self._fill()
 
     def rewind(self, step: int) -> None:
         """Drop what lies at `step` and after it: the run went back there. The bucket that spans it goes as a whole."""
@@ -101,16 +94,20 @@ class Curve:
     def buckets(self) -> list[Bucket]:
         """The course so far, in the order of steps; the last bucket may hold fewer observations."""
         found = list(map(Bucket, self._steps, self._lows, self._highs, self._means))
-        return [*found, self._whole(self._tail)] if self._tail else found
+        tail = self._tail
+        return [*found, Bucket(self._tail_step, min(tail), max(tail), mean(tail))] if tail else found
 
-    def _whole(self, values: Sequence[float]) -> Bucket:
-        return Bucket(self._tail_step, min(values), max(values), mean(values))
-
-    def _push(self, bucket: Bucket) -> None:
-        self._steps.append(bucket.step)
-        self._lows.append(bucket.low)
-        self._highs.append(bucket.high)
-        self._means.append(bucket.mean)
+    def _fill(self) -> None:
+        """Close the newest bucket if it is full."""
+        if len(self._tail) < self.width:
+            return
+        self._steps.append(self._tail_step)
+        self._lows.append(min(self._tail))
+        self._highs.append(max(self._tail))
+        self._means.append(mean(self._tail))
+        self._tail.clear()
+        if len(self._steps) >= self._most:
+            self._halve()
 
     def _halve(self) -> None:
         """Merge neighbours in pairs; they hold equally many observations, so that the mean of means is exact."""

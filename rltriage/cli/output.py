@@ -78,6 +78,8 @@ class TextBlocks:
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """What changed, as `Changes` has it, then the incident."""
+        if not report.alerts and report.incident is None:
+            return
         from rltriage.exporters.text import alert_line_rich, alert_rich, incident_rich
         from rltriage.terminal import Changes
 
@@ -106,7 +108,10 @@ class TextBlocks:
 
     def _print(self, text: Any) -> None:
         with quiet_when_unread():
-            self._console.print(text, markup=False)
+            if self._console.is_terminal:
+                self._console.print(text, markup=False)
+            else:
+                click.echo(str(text))  # what rich would write, without its work: a service prints thousands of blocks
 
 
 def few(names: Sequence[str], most: int = 6) -> str:

@@ -68,6 +68,9 @@ class Guard(NamedTuple):
 ROWS = ""
 """In place of a metric in a guard: it holds for the next `high` rows."""
 
+ALIKE = "="
+"""In place of a metric in a guard: it holds while rows have the same metrics as this one, all of them finite."""
+
 Guards = tuple[Guard, ...]
 """All of them; none means for good: until config facts change, a new metric is logged, the run goes back or resumes."""
 

@@ -31,6 +31,21 @@ def unequal(value: float, bound: float) -> tuple[float, float]:
     return (nextafter(bound, inf), inf) if value > bound else (-inf, nextafter(bound, -inf))
 
 
+def apart(value: float, bound: float, tolerance: float) -> tuple[float, float]:
+    """Values that are all within the tolerance of a bound, or all beyond it on the same side, as one is.
+
+    A little less than all of them, so that no rounding of the difference matters.
+    """
+    margin = 1e-12 * max(abs(bound), tolerance)
+    if abs(value - bound) <= tolerance:
+        low, high = bound - tolerance + margin, bound + tolerance - margin
+    elif value > bound:
+        low, high = bound + tolerance + margin, inf
+    else:
+        low, high = -inf, bound - tolerance - margin
+    return min(low, value), max(high, value)
+
+
 def renewed(metric: str) -> Guard:
     """Left by the next observation, whatever it is."""
     return Guard(metric, inf, -inf)

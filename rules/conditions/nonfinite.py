@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Check, Kind, Past, Verdict, View
+from rltriage.rules.conditions.base import ALIKE, Check, Guard, Guards, Kind, Past, Rest, Verdict, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,15 @@ class Nonfinite(Kind):
             return False if shapes and any(wanted(name) for name in row) else None
 
         return check
+
+    def rest(self, view: View) -> Rest:
+        """While rows look the same and have nothing that is not finite."""
+        alike = (Guard(ALIKE, 0.0, 0.0),)
+
+        def rest(past: Past) -> Guards | None:
+            return None if past.bad else alike
+
+        return rest
 
     def _wants(self, name: str) -> bool:
         if any(fnmatchcase(name, pattern) for pattern in self.ignored):

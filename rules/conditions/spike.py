@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
@@ -54,6 +55,18 @@ class Neighbourhood(Observer):
         self.latest = None
         for value in values:
             self.push(value)
+
+    def room(self, factor: float) -> tuple[float, float] | None:
+        """An interval around all values, newest included, whose top is `factor` times its bottom; None if they are wider.
+
+        While new values stay in it, the median is at least its bottom, so that none is beyond `factor` times the median.
+        """
+        values = (*self.sorted[:1], *self.sorted[-1:], self.latest or 0.0)
+        least, most = min(values), max(values)
+        if not 0.0 < most <= factor * least:
+            return None
+        bottom = min(least, math.sqrt(least * (most / factor)))
+        return bottom, factor * bottom
 
     def least_median(self, rows: int) -> float:
         """The median is at least this for so many more values; the neighbourhood is full."""
@@ -121,7 +134,10 @@ class Spike(Kind):
         return check
 
     def rest(self, view: View) -> Rest:
-        """While the newest value is below the floor, or for some rows too small for what the median can become in them."""
+        """While the newest value is below the floor, or as near to its neighbourhood as its neighbourhood to itself.
+
+        In a wider one for some rows, while values are too small for what the median can become in them.
+        """
         tracked, logged, floor = self._around(view), view.count(self.metric), self.floor
         below = nextafter(floor, -inf)
 
@@ -134,6 +150,9 @@ class Spike(Kind):
                 return (Guard(self.metric, -below, below),) if len(around.sorted) >= self.min else None
             if len(around.sorted) < self.window:
                 return None
+            room = around.room(self.factor)
+            if room is not None and room[0] <= value <= room[1]:
+                return (Guard(self.metric, *room),)
             bound = self.factor * around.least_median(QUIET)
             return (Guard(self.metric, -bound, bound), Guard(ROWS, 0.0, QUIET)) if value <= bound else None
 

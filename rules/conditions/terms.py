@@ -124,7 +124,7 @@ class Term:
 
     def bind(self, view: View) -> Reader:
         """A reader of the operand's value, unknown while any part is."""
-        read = self._source(view)
+        read = self.source(view)
         if self.abs:
             read = _absolute(read)
         plus = self.plus
@@ -134,7 +134,8 @@ class Term:
             return _sum(read, self.times, plus.bind(view))
         return read if self.times == 1.0 else _affine(read, self.times, 0.0)
 
-    def _source(self, view: View) -> Reader:
+    def source(self, view: View) -> Reader:
+        """A reader of the number, fact or statistic itself, before it is scaled and shifted."""
         if self.metric is not None:
             read = self._statistic(view, self.metric)
             return read if self.max_age is None else _young(read, view, self.metric, self.max_age)

@@ -19,7 +19,8 @@ from rltriage.rules.conditions.base import (
     never,
     text,
 )
-from rltriage.rules.conditions.limits import renewed, side, unequal
+from rltriage.rules.conditions.limits import apart, renewed, side, unequal
+from rltriage.rules.conditions.spans import rest_apart
 from rltriage.rules.conditions.terms import Stat, Term, Window
 
 LIMITS = ("above", "at_least", "below", "at_most", "equals", "differs")
@@ -124,10 +125,13 @@ class Threshold(Kind):
         name, limit = self.limit
         lasting, own, logged = limit.lasting(view), self.left.lasting(view), view.count(self.metric)
         if lasting is None:
-            return never
+            return rest_apart(name, self.left, limit, view) if name in LIMITS[:4] else never
         check = view.check(self)
         passing, extreme, bound = self._passing(), self._extreme(), limit.bind(view)
-        kept = never if passing is None else view.keeps(passing, bound)
+        if passing is not None:
+            kept = view.keeps(passing, bound)
+        else:
+            kept = rest_apart(name, self.left, limit, view) if name in LIMITS[:4] else never
         if extreme is not None:
             kept = _while_false(view.passes(extreme, bound), view.keeps(extreme, bound))
         newest = view.last(self.metric) if self._is_newest else None
@@ -138,22 +142,27 @@ class Threshold(Kind):
                 return (renewed(self.metric),)
             if not lasting(past):
                 return None
+            level = bound(past)
+            if level is None:
+                return ()  # a config fact is not known
             if (final and check(past) is False) or (own is not None and own(past)):
                 return ()
-            return kept(past) if newest is None else self._beside(newest(past), bound(past))
+            return kept(past) if newest is None else self._beside(newest(past), level)
 
         return rest
 
-    def _beside(self, value: float | None, bound: float | None) -> Guards | None:
+    def _beside(self, value: float | None, bound: float) -> Guards | None:
         """The newest value stays on its side of the limit."""
         name = self.limit[0]
-        if value is None or bound is None:
+        if value is None:
             return None
         if name in LIMITS[:4]:
             return (Guard(self.metric, *side(name, bound, value, self.abs)),)
-        if name == "equals" and not (self.tolerance or self.abs):
-            return (Guard(self.metric, *unequal(value, bound)),)
-        return None
+        if self.abs:
+            return None
+        if self.tolerance:
+            return (Guard(self.metric, *apart(value, bound, self.tolerance)),)
+        return (Guard(self.metric, *unequal(value, bound)),)
 
     def _extreme(self) -> Passing | None:
         """Of an extreme of a window that has to equal a limit: what it has to pass at least."""

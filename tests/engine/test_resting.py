@@ -115,6 +115,19 @@ def test_most_rules_of_a_healthy_run_rest() -> None:
     assert len(plan.rules) > 30 and asked < len(plan.rules) / 3
 
 
+def test_spikes_finiteness_and_vetoed_rules_rest() -> None:
+    """They sleep through calm rows with the same metrics; a NaN wakes what looks for it in its very row."""
+    monitor, draw = Monitor(Run("run"), PACK, PACK.catalogue), random.Random(1)
+    levels = {"reward": 0.5, "grad_norm": 0.4, "lr": 1e-3, "approx_kl": 0.01, "kl_ref": 0.01, "entropy": 0.6}
+    rows = [{name: level * (1 + 0.05 * draw.gauss(0, 1)) for name, level in levels.items()} for _ in range(60)]
+    for step, row in enumerate(rows):
+        monitor.observe(Row(step, row))
+    asleep = {state.rule.id for state in monitor._roster.states if state.guards is not None}
+    assert asleep >= {"grad-norm-spike", "not-finite", "kl-not-finite", "ratio-moves-with-frozen-weights"}
+    report = monitor.observe(Row(60, rows[0] | {"grad_norm": float("nan")}))
+    assert "not-finite" in {alert.rule for alert in report.alerts}
+
+
 FLOATS = st.floats(-10, 10, allow_nan=False) | st.sampled_from([0.0, 1.0, -1.0, 0.5])
 
 
