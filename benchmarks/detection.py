@@ -176,9 +176,15 @@ _SHAPES = """## In other shapes
 The same material as a setup, a scale or chance could have changed it (`benchmarks/variations.py` says how): healthy runs
 must raise nothing at warning or above, and of a fault without results of invariants the right one must be among the first
 two suspects of some incident. The logs are those of other people's healthy and flat runs and not part of the repository.
-What still goes wrong: a change of the task that looks like a fault (answers grow and rewards drop in one row), a first
-third of the rows out of order (slow start), a decisive metric that is not logged, and a fault that begins in mid-run where
-its sign is a value that never moved (2, 10) or a course from the first row on (5, 9).
+What still goes wrong, and cannot be mended with the rows alone:
+
+- a harder set of tasks in mid-run, with which rewards drop by a third and answers grow by 40 % in one row, is a length bias
+  or a crashed verifier to any rule that sees those: nothing in a row says that the tasks are others;
+- a first third of the rows out of order (slow start) is no course of a real run, and some rules read it as one;
+- a metric that is the only witness: each of the six reports that are lost has one (the gradient's norm, the explained
+  variance, the truncated share, the sampler's gap, the held-out score, the entropy), and without it nothing else moves;
+- a sign error that begins in mid-run (5), whose sign is the course from the first row on. Where it shows in turns and
+  submissions it is named all the same; where it does not, the alert is a late one about flat groups.
 """
 
 _GUARDS = """## Guards against tuning

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import torch
 
-from rltriage.trainer import FlightRecorder, TrainConfig, reference_probe, replay_step, run_checks, train
+from rltriage.trainer import FlightRecorder, TrainConfig, replay_step, train
+from rltriage.trainer.checks import run_all_checks
 from rltriage.trainer.gym import make_tasks
 from rltriage.trainer.loop import update
 from rltriage.trainer.policy import load_base
+from rltriage.trainer.probes.reference import full_reference_probe
 from rltriage.trainer.sampling import evaluate, sample_batch
 
 
@@ -43,7 +45,7 @@ def main() -> None:
     timed("sampling 64 episodes", lambda: sample_batch(policy, tasks, config, generator))
     timed("update of 64 episodes, two minibatches", lambda: update(policy, optimizer, batch, config, generator))
     timed("evaluation, 40 episodes", lambda: evaluate(policy, make_tasks("heldout"), config, 0))
-    timed("eleven checks", lambda: run_checks(reference_probe()))
+    timed("seventeen checks", lambda: run_all_checks(full_reference_probe()))
     with tempfile.TemporaryDirectory() as folder:
         recorder = FlightRecorder(Path(folder), trigger=lambda row, report: "always")
         timed("2 steps, both recorded", lambda: train(steps=2, checks=False, eval_tasks=(), recorder=recorder))

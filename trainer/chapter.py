@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -258,6 +259,15 @@ def publish(
     return out / "chapter.md"
 
 
+def trained_anew(total: int, kept: int, processes: int, seconds: float) -> str:
+    """Where the runs of a rerun are from, for the page's head; `kept` of them from an interrupted one."""
+    last = f"the last {total - kept} of them" if kept else "all of them"
+    return (
+        f"The page was rebuilt from scratch: its {total} runs were trained anew from these sources, {last} in "
+        f"{seconds / 60:.1f} minutes with {processes} process{'es' * (processes > 1)}."
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run everything and write the page and its figures."""
     parser = argparse.ArgumentParser(description="Rerun the chapter's experiments and write docs/chapter.md.")
@@ -273,9 +283,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import torch
 
     torch.set_num_threads(1)
+    kept, began = len(cached(options.cache)), time.perf_counter()
     runs = run_all(options.seeds, options.processes, tell, options.cache)
     seeds = ",".join(map(str, options.seeds))
-    file = publish(runs, options.seeds, options.out, tell, f"python -m rltriage.trainer.chapter --seeds {seeds}")
+    origin = trained_anew(sum(map(len, runs.values())), kept, options.processes, time.perf_counter() - began)
+    file = publish(runs, options.seeds, options.out, tell, f"python -m rltriage.trainer.chapter --seeds {seeds}", origin)
     print(f"wrote {file}")
 
 

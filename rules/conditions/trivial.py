@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rltriage.rules.conditions.base import Baseline, Check, Guards, Kind, Past, Rest, Verdict, View
+from rltriage.rules.conditions.base import Baseline, Check, Guard, Guards, Kind, Past, Rest, Verdict, View
+from rltriage.rules.conditions.limits import unequal
 
 COARSE = 1e-5
 """A log that rounds to this or coarser cannot tell an exact value from a near one until `COARSE_MIN` observations."""
@@ -16,36 +18,35 @@ SETTLED = 5
 
 
 class Exact(Baseline):
-    """Counts the informative observations and remembers whether one differed."""
+    """Counts the informative observations and remembers whether one differed, or with `latest` those since one did."""
 
-    __slots__ = ("broken", "count", "equals", "gated", "past", "seen")
+    __slots__ = ("broken", "count", "equals", "gated", "latest", "past", "seen")
 
-    def __init__(self, past: Past, equals: float, gated: bool) -> None:
+    def __init__(self, past: Past, equals: float, gated: bool, latest: bool) -> None:
         self.past = past
         self.equals = equals
         self.gated = gated
+        self.latest = latest
         self.seen = 0
         self.count = 0
         self.broken = False
 
     @property
     def done(self) -> bool:
-        """Another value was seen."""
-        return self.broken
+        """Another value was seen, and that is all that counts."""
+        return self.broken and not self.latest
 
     def push(self, value: float) -> None:
         """Take one observation."""
-        if self.broken:
+        if self.done:
             return
         self.seen += 1
         if self.gated:
             moved = self.past.moved()
             if moved is False or (moved is None and self.seen < SETTLED):
                 return
-        if value == self.equals:
-            self.count += 1
-        else:
-            self.broken = True
+        self.broken = value != self.equals
+        self.count = 0 if self.broken else self.count + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class Trivial(Kind):
 
     An observation is informative when some earlier row had grad_norm > 0 and lr > 0, so that the policy can have moved;
     where those are not logged, from observation 5 on; with `informative: false` always. One other value and it can
-    never hold again in this segment. Unknown below `min`, and below 50 where the log rounds to 1e-5 or coarser (config
-    fact `resolution`).
+    never hold again in this segment, unless `latest` counts from there anew. Unknown below `min`, and where the log rounds
+    to 1e-5 or coarser (config fact `resolution`) below 50, with `latest` always.
 
     trivial: {metric: kl_ref, equals: 0, min: 3}
     """
@@ -66,6 +67,7 @@ class Trivial(Kind):
     equals: float = field(metadata={"help": "the exact value; -0.0 is 0"})
     min: int = field(default=3, metadata={"help": "informative observations needed", "minimum": 1})
     informative: bool = field(default=True, metadata={"help": "count only rows before which the policy can have moved"})
+    latest: bool = field(default=False, metadata={"help": "count anew after another value"})
 
     def metrics(self) -> frozenset[str]:
         """The judged metric; grad_norm and lr are read by the history."""
@@ -78,7 +80,7 @@ class Trivial(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile to a counter that is false for good once another value was seen."""
-        minimum = self.min
+        minimum, certain = self.min, self._certain
         tracked = self._exact(view)
         resolution = view.resolution(self.metric)
 
@@ -88,7 +90,7 @@ class Trivial(Kind):
                 return False
             if exact.count < minimum:
                 return None
-            if exact.count < COARSE_MIN:
+            if exact.count < certain:
                 step = resolution(past)
                 if step is not None and step >= COARSE:
                     return None
@@ -96,26 +98,38 @@ class Trivial(Kind):
 
         return check
 
+    @property
+    def _certain(self) -> float:
+        """Observations from which on a rounded value counts: near 0 for a while is no news after other values."""
+        return math.inf if self.latest else COARSE_MIN
+
     def rest(self, view: View) -> Rest:
-        """For good, once another value was seen."""
-        tracked = self._exact(view)
+        """For good, once another value was seen; with `latest` until the exact value is back."""
+        tracked, newest = self._exact(view), view.last(self.metric)
 
         def rest(past: Past) -> Guards | None:
-            return () if tracked(past).broken else None
+            if not tracked(past).broken:
+                return None
+            value = newest(past)
+            if not self.latest:
+                return ()
+            return None if value is None else (Guard(self.metric, *unequal(value, self.equals)),)
 
         return rest
 
     def _exact(self, view: View) -> Callable[[Past], Exact]:
-        equals, gated = self.equals, self.informative
-        return view.track(self.metric, ("exact", equals, gated), lambda past: Exact(past, equals, gated))
+        asked = (self.equals, self.informative, self.latest)
+        return view.track(self.metric, ("exact", *asked), lambda past: Exact(past, *asked))
 
     def explain(self, view: View, past: Past) -> Verdict:
         """The numbers that the check compares."""
         equals, minimum, exact = self.equals, self.min, self._exact(view)(past)
         values = {"observations": float(exact.count)}
         if exact.broken:
-            return Verdict(False, values, f"{self.metric} was not always exactly {equals:g}")
-        reason = f"{self.metric} exactly {equals:g} in all of {exact.count} informative observations, needs {minimum}"
+            was = "is not" if self.latest else "was not always"
+            return Verdict(False, values, f"{self.metric} {was} exactly {equals:g}")
+        which = "the latest" if self.latest else "all of"
+        reason = f"{self.metric} exactly {equals:g} in {which} {exact.count} informative observations, needs {minimum}"
         step = view.resolution(self.metric)(past)
-        coarse = f" (the log rounds to {step:g}: needs {COARSE_MIN})" if step is not None and step >= COARSE else ""
+        coarse = f" (the log rounds to {step:g}: needs {self._certain:g})" if step is not None and step >= COARSE else ""
         return Verdict(view.check(self)(past), values, reason + coarse)

@@ -30,10 +30,14 @@ def healthy():
     return run_checks(reference_probe(policy=policy)), policy
 
 
+SMALL = dataclasses.replace(CHECKED, tasks_per_step=4)
+"""Half of the batch of `rltriage check`: every check still has groups with a spread to judge by."""
+
+
 @pytest.mark.parametrize("fault", FAILING)
 def test_each_code_fault_fails_exactly_its_checks(fault, healthy):
     """The chapter's matrix, 8 rows by 9 columns, plus check 10 for the entropy penalty that its nine let pass."""
-    results = run_checks(reference_probe(fault)) if fault else healthy[0]
+    results = run_checks(reference_probe(fault, SMALL)) if fault else healthy[0]
     assert [r.number for r in results] == list(range(1, 12))
     assert all(r.passed is not None for r in results)
     assert {r.number for r in results if not r.passed} == FAILING[fault]
@@ -46,9 +50,8 @@ def test_the_matrix_has_a_row_for_every_code_fault_of_the_chapter():
 
 def test_configuration_faults_pass_every_check():
     """Learning rate, reward and loss mode are correct code with a wrong setting (chapter 18.6)."""
-    small = dataclasses.replace(CHECKED, tasks_per_step=4)
     for fault in ("lr_too_high", "reward_hacking", "length_bias"):
-        assert all(r.passed for r in run_checks(reference_probe(fault, small)))
+        assert all(r.passed for r in run_checks(reference_probe(fault, SMALL)))
 
 
 def test_healthy_values_have_the_chapters_margins(healthy):

@@ -21,7 +21,10 @@ def mean(rows, key):
 
 @pytest.mark.parametrize(
     ("config", "steps"),
-    [(TrainConfig(), 5), (TrainConfig(kl_coef=0.1, entropy_coef=0.01, loss_mode="seq_mean_token_mean"), 2)],
+    [
+        (TrainConfig(tasks_per_step=4), 5),  # docs/chapter.md has it with all 8
+        (TrainConfig(tasks_per_step=4, kl_coef=0.1, entropy_coef=0.01, loss_mode="seq_mean_token_mean"), 2),
+    ],
 )
 def test_without_a_fault_it_is_the_plain_trainer(config, steps):
     """Bit-identical parameters and statistics (chapter 18.2: over 5 steps), with checks and evaluations interleaved."""
@@ -46,7 +49,7 @@ def test_the_users_random_state_is_not_touched():
     torch.manual_seed(7)
     random.seed(7)
     before = torch.random.get_rng_state(), random.getstate()
-    train(steps=1)
+    train(TrainConfig(tasks_per_step=2), steps=1)
     assert torch.equal(torch.random.get_rng_state(), before[0]) and random.getstate() == before[1]
 
 
@@ -63,7 +66,8 @@ def test_rows_arrive_one_by_one_with_the_callers_time():
     """`emit` sees each row as soon as its step is done, `clock` dates it."""
     seen = []
     ticks = iter([10.0, 20.0])
-    rows = train(steps=2, emit=seen.append, clock=lambda: next(ticks), checks=False, eval_tasks=())
+    config = TrainConfig(tasks_per_step=2)
+    rows = train(config, steps=2, emit=seen.append, clock=lambda: next(ticks), checks=False, eval_tasks=())
     assert seen == rows and [row.step for row in seen] == [0, 1] and [row.time for row in seen] == [10.0, 20.0]
 
 
@@ -119,10 +123,10 @@ def test_temperature_mismatch_shows_before_any_step_and_ends_the_reading(run):
 
 def test_a_live_reference_is_exactly_no_reference(run):
     """KL is exactly 0 and the run is that without a KL term, bit for bit; a real reference gives a growing KL."""
-    rows, without = run("ref_is_policy", 3), run(steps=3)
+    rows, without = run("ref_is_policy", 3, tasks_per_step=4), run(steps=3, tasks_per_step=4)
     assert all(row["kl_ref"] == 0 for row in rows)
     assert [r["grad_norm"] for r in rows] == [r["grad_norm"] for r in without]
-    kept = run(steps=3, kl_coef=0.1)
+    kept = run(steps=3, kl_coef=0.1, tasks_per_step=4)
     assert 0 < kept[0]["kl_ref"] < kept[-1]["kl_ref"]
 
 

@@ -82,6 +82,14 @@ def test_the_checks_that_need_more_of_a_probe_are_decoded(failed, named):
     assert found.exact and named in found.faults
 
 
+def test_a_mask_that_only_loses_tokens_is_told_from_one_that_adds_some():
+    """Added positions carry the sampler's placeholder, which check 2 sees; with check 2 passed tokens are lost."""
+    lost = decode(failing("mask_is_policy_tokens"), SHIPPED)
+    assert lost.exact and lost.sets == (("eos_mismatch",),)
+    added = decode(failing("mask_is_policy_tokens", "sampler_equals_trainer"), SHIPPED)
+    assert added.exact and ("env_tokens_unmasked",) in added.sets
+
+
 def test_a_check_that_may_fail_need_not():
     """Weights that are not synced fail check 2 in a run under way and check 14 before it: either pattern fits, alone."""
     assert decode(failing("sampler_follows_update"), SHIPPED).sets == (("weights_not_synced",),)

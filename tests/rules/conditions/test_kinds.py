@@ -45,6 +45,14 @@ def test_trivial_never_holds_again_after_another_value(judge) -> None:
     assert judge(Trivial(metric="x", equals=0.0, min=3, informative=False), x=x) == "??yynnnn"
 
 
+def test_trivial_of_the_latest_rows_counts_anew_after_another_value(judge) -> None:
+    """With `latest` an exact value may begin in mid-run; in a log that rounds it is never known to be exact."""
+    rule = Trivial(metric="x", equals=0.0, min=3, informative=False, latest=True)
+    x = [1.0, 0.0, 0.0, 0.0, 0.0, 1e-12, 0.0, 0.0, 0.0]
+    assert judge(rule, x=x) == "n??yyn??y"
+    assert judge(rule, config={"resolution": 1e-3}, x=[0.001, *[0.0] * 60]) == "n" + "?" * 60
+
+
 def test_trivial_ignores_what_was_not_informative(judge) -> None:
     """A first value that no update had produced yet neither counts nor breaks it."""
     rule = Trivial(metric="x", equals=1.0, min=2)

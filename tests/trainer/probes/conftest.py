@@ -28,7 +28,7 @@ def grpo(tiny_qwen: Path, early_words: Callable[..., list[float]], grpo_trainer:
             "per_device_train_batch_size": 8,
             "gradient_accumulation_steps": 2,
             "num_generations": 4,
-            "max_completion_length": 16,
+            "max_completion_length": 8,
         }
         prompts = [" ".join(f"w{(number + k) % 12}" for k in range(1 + number % 5)) for number in range(11)]
         return grpo_trainer(tiny_qwen, reward, prompts, trainer_class, **(settings | fields))

@@ -19,7 +19,7 @@ from rltriage.trainer.policy import load_base
 from rltriage.trainer.probe import CHECKED
 from rltriage.trainer.probes.reference import FullReferenceProbe, full_reference_probe, train_checked
 
-SMALL = replace(CHECKED, tasks_per_step=4)  # half the episodes, which is enough for these
+SMALL = replace(CHECKED, tasks_per_step=3)  # fewer episodes, which is enough for these
 SEES = {
     None: set(),
     "dropout_active": {3, 12},
@@ -45,7 +45,7 @@ def test_each_extra_fault_fails_exactly_its_checks(fault: str | None) -> None:
 
 def test_a_probe_without_the_optional_methods_is_not_blamed() -> None:
     """The checks name the method that they miss; padding needs none."""
-    results = {r.number: r for r in run_all_checks(reference_probe(), only=range(12, 18))}
+    results = {r.number: r for r in run_all_checks(reference_probe(config=SMALL), only=range(12, 18))}
     assert results[13].passed is True
     methods = {12: "reorder", 14: "gap_after_update", 15: "rescore", 16: "cut_short", 17: "learning_rates"}
     for number, method in methods.items():

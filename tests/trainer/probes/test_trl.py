@@ -23,14 +23,11 @@ from rltriage.trainer.checks import run_all_checks
 from rltriage.trainer.probes.trl import GRPOProbe, _group_names
 
 
-def failed(trainer: Any, only: Any = None, **options: Any) -> set[int]:
-    """Numbers of the checks that fail."""
-    return {r.number for r in run_all_checks(GRPOProbe(trainer, **options), only) if r.passed is False}
-
-
-def reasons(trainer: Any, **options: Any) -> dict[int, str]:
-    """Why checks do not apply, by number."""
-    return {r.number: r.reason for r in run_all_checks(GRPOProbe(trainer, **options)) if r.passed is None}
+def judged(trainer: Any, **options: Any) -> tuple[set[int], dict[int, str]]:
+    """Numbers of the checks that fail, and why others do not apply."""
+    results = run_all_checks(GRPOProbe(trainer, **options))
+    failing = {r.number for r in results if r.passed is False}
+    return failing, {r.number: r.reason for r in results if r.passed is None}
 
 
 class LosesLastToken(GRPOTrainer):  # type: ignore[misc, unused-ignore]
@@ -189,9 +186,8 @@ class Dropout(GRPOTrainer):  # type: ignore[misc, unused-ignore]
 
 def test_a_healthy_trainer_passes_every_check(grpo: Any) -> None:
     """With a reference, two updates a batch and two micro-batches; only what the probe cannot offer is n/a."""
-    trainer = grpo(beta=0.04, num_iterations=2)
-    assert failed(trainer, rescore=True) == set()
-    assert set(reasons(trainer, rescore=True)) == {14, 17}
+    failed, absent = judged(grpo(beta=0.04, num_iterations=2), rescore=True)
+    assert failed == set() and set(absent) == {14, 17}
 
 
 @pytest.mark.parametrize(
@@ -210,9 +206,8 @@ def test_a_healthy_trainer_passes_every_check(grpo: Any) -> None:
 )
 def test_no_configuration_raises_a_false_alarm(grpo: Any, fields: Any, absent: set[int]) -> None:
     """What a setting makes meaningless is n/a with a reason, everything else passes."""
-    trainer = grpo(**fields)
-    assert failed(trainer) == set()
-    found = reasons(trainer)
+    failed, found = judged(grpo(**fields))
+    assert failed == set()
     assert set(found) == absent | {14, 15, 17} and all(found.values())
 
 
@@ -241,7 +236,7 @@ def test_no_configuration_raises_a_false_alarm(grpo: Any, fields: Any, absent: s
 )
 def test_a_planted_fault_fails_its_checks(grpo: Any, fault: Any, numbers: set[int]) -> None:
     """Exactly the checks of the fault fail."""
-    assert failed(grpo(fault, beta=0.04, num_iterations=2), rescore=True) == numbers
+    assert judged(grpo(fault, beta=0.04, num_iterations=2), rescore=True)[0] == numbers
 
 
 def test_the_trainer_is_left_as_it_was(grpo: Any) -> None:
