@@ -17,7 +17,9 @@ class RunDirectorySource(LineSource):
     def __init__(self, directory: str) -> None:
         rows = Path(directory) / ROWS
         if not rows.is_file():
-            raise SourceError(f"{directory}: a directory without {ROWS} is no run; name a file in it")
+            inside = sorted(entry.parent.name for entry in Path(directory).glob(f"*/{ROWS}"))
+            hint = f"name one of its {len(inside)} runs, such as {Path(directory) / inside[0]}, or all: {Path(directory) / '*'}"
+            raise SourceError(f"{directory}: a directory without {ROWS} is no run; {hint if inside else 'name a file in it'}")
         run = read_run_json(directory)
         stats = SourceStats()
         profile = run.get("profile")

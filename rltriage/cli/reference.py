@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import click
@@ -65,11 +66,14 @@ def show_command(file: str, metrics: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps(to_json(reference)))
         return
     click.echo(f"{reference.name}: {len(reference.runs)} runs, {_steps(reference)}")
-    click.echo("for runs with " + ", ".join(f"{name} {value}" for name, value in reference.facts.items()))
-    columns = ("median", "spread", "seed spread", "low", "high")
-    click.echo(f"{'metric':<24}{'step':>12}" + "".join(f"{column:>13}" for column in columns))
+    facts = ", ".join(f"{name} {value}" for name, value in reference.facts.items())
+    click.echo(fill(f"for runs with {facts}" if facts else "for any run: nothing is known of its runs' configuration", 80))
+    click.echo(f"{'metric':<23}{'step':>7}" + "".join(f"{column:>{width}}" for column, width in _COLUMNS.items()))
     for line in _lines(reference, metrics):
         click.echo(line)
+
+
+_COLUMNS = {"median": 9, "spread": 10, "seed spread": 12, "low": 10, "high": 9}
 
 
 def _lines(reference: Reference, metrics: Sequence[str]) -> list[str]:
@@ -84,7 +88,8 @@ def _lines(reference: Reference, metrics: Sequence[str]) -> list[str]:
                 first, end = reference.phases[index]
                 steps = str(first) if first == end else f"{first}-{end}"
                 numbers = (band.median, band.spread, band.seed_spread, band.low, band.high)
-                lines.append(f"{metric:<24}{steps:>12}" + "".join(f"{number:>13.4g}" for number in numbers))
+                cells = (f"{number:>{width}.3g}" for number, width in zip(numbers, _COLUMNS.values(), strict=True))
+                lines.append(f"{metric:<23}{steps:>7}" + "".join(cells))
     return lines
 
 

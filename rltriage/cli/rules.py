@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import fill
 
 import click
 
@@ -18,7 +19,7 @@ def command() -> None:
 
 
 @command.command("check")
-@click.argument("packs", nargs=-1, metavar="PACK...")
+@click.argument("packs", nargs=-1, metavar="[PACK]...")
 def check(packs: tuple[str, ...]) -> None:
     """Report every problem of every pack in one go. Exit 0 clean, 1 problems, 2 unreadable."""
     from rltriage.rules.loader import check_rules
@@ -36,7 +37,7 @@ def check(packs: tuple[str, ...]) -> None:
 
 
 @command.command("list")
-@click.argument("packs", nargs=-1, metavar="PACK...")
+@click.argument("packs", nargs=-1, metavar="[PACK]...")
 @json_option
 def list_rules(packs: tuple[str, ...], as_json: bool) -> None:
     """One line a rule: severity, id, strongest suspect, first test."""
@@ -97,7 +98,7 @@ def schema() -> None:
 
 
 @command.command("test")
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 @click.option(
     "--rules",
     "packs",
@@ -123,7 +124,7 @@ def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
 
 
 @command.command("compile")
-@click.argument("packs", nargs=-1, metavar="PACK...")
+@click.argument("packs", nargs=-1, metavar="[PACK]...")
 @click.option(
     "--to",
     "target",
@@ -171,8 +172,10 @@ def compile_(
     _write(_as(target, compiled.rules), output)
     if tests:
         write_atomically(tests, compiled.tests)
-    for rule, why in compiled.left_out.items():
-        click.echo(f"left out {rule}: {why}", err=True)
+    for why in dict.fromkeys(compiled.left_out.values()):
+        rules = [rule for rule, reason in compiled.left_out.items() if reason == why]
+        text = f"left out, {why}: {', '.join(rules)}"
+        click.echo(fill(text, 80, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False), err=True)
 
 
 def _others(kind: str, docs: str) -> str:

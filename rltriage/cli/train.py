@@ -197,6 +197,7 @@ class _Session:
         console.print(f"\nalerts   {self.outcome}")
         console.print(f"journal  {self.path}")
         console.print(f"again    rltriage replay {self.path}")
+        console.print(f"report   rltriage report {self.path}")
         if self.server is None:
             console.print("gauges   --listen 127.0.0.1:9109 serves them at http://127.0.0.1:9109/metrics")
 
