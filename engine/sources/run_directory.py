@@ -18,8 +18,11 @@ class RunDirectorySource(LineSource):
         rows = Path(directory) / ROWS
         if not rows.is_file():
             inside = sorted(entry.parent.name for entry in Path(directory).glob(f"*/{ROWS}"))
-            hint = f"name one of its {len(inside)} runs, such as {Path(directory) / inside[0]}, or all: {Path(directory) / '*'}"
-            raise SourceError(f"{directory}: a directory without {ROWS} is no run; {hint if inside else 'name a file in it'}")
+            hint = "name a file in it"
+            if inside:
+                one, every = Path(directory) / inside[0], Path(directory) / "*"
+                hint = f"name one of the {len(inside)} in it, such as {one}, or {every} for all"
+            raise SourceError(f"{directory}: a directory without {ROWS} is no run; {hint}")
         run = read_run_json(directory)
         stats = SourceStats()
         profile = run.get("profile")

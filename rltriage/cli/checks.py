@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import json_option
 from rltriage.rules.errors import RltriageError
 
@@ -38,7 +39,9 @@ class _Bisectable(click.Command):
 
 
 @click.command("check", cls=_Bisectable)
-@click.option("--fault", metavar="ID", help="Switch this fault of the reference trainer on.")
+@click.option(
+    "--fault", metavar="ID", help="Switch this fault of the reference trainer on.", shell_complete=completing.faults
+)
 @click.option("--probe", metavar="MODULE:FUNCTION", help="Check your own trainer: a function that returns a TrainerProbe.")
 @click.option("--only", multiple=True, metavar="N[,N...]", help="Run only these checks, by number; may be repeated.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the sampled batch.")
@@ -129,7 +132,7 @@ def _must_be_probe(where: str, target: object) -> None:
     if not lacking:
         return
     kind = type(target)
-    what = "None" if target is None else f"a {kind.__name__}"
+    what = "None" if target is None else f"something of type {kind.__name__}"
     wrap = any(base.__name__ == "GRPOTrainer" for base in kind.__mro__)
     how = "return rltriage.trainer.probes.trl.GRPOProbe(trainer)" if wrap else f"it lacks {', '.join(lacking)}"
     raise TypeError(f"{where} returned {what}, not a TrainerProbe: {how}")

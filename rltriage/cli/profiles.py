@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import config_option, json_option, parse_config
 
 
@@ -33,7 +34,7 @@ def list_profiles(as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("name", metavar="PROFILE")
+@click.argument("name", metavar="PROFILE", shell_complete=completing.profiles)
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Everything that a profile says: names, transforms, config keys, what the framework cannot log."""
@@ -58,9 +59,13 @@ def show(name: str, as_json: bool) -> None:
 
 
 @command.command("check")
-@click.argument("source")
+@click.argument("source", shell_complete=completing.logs)
 @click.option(
-    "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
+    "--profile",
+    default="auto",
+    show_default=True,
+    help="The framework that wrote the log; auto goes by its keys.",
+    shell_complete=completing.profiles,
 )
 @config_option
 @json_option

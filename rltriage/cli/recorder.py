@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltriage.cli import completing
+
 if TYPE_CHECKING:
     from rltriage.trainer.replay import Replay
 
@@ -17,7 +19,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=completing.logs)
 def list_steps(run: str) -> None:
     """One line a recorded step: why it was kept, and its size. Exit 1 if one is damaged."""
     from rltriage.trainer.recorder import all_recordings
@@ -31,7 +33,7 @@ def list_steps(run: str) -> None:
 
 
 @command.command("show")
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=completing.logs)
 @click.argument("step", type=int)
 def show(run: str, step: int) -> None:
     """The statistics of a recorded step, and on what it was recorded."""
@@ -46,7 +48,7 @@ def show(run: str, step: int) -> None:
 
 
 @command.command("replay")
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=completing.logs)
 @click.argument("step", type=int)
 @click.option("--top", default=3, show_default=True, help="How many of the episodes that dominate the step to show.")
 def replay(run: str, step: int, top: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import config_option, json_option, parse_config
 
 if TYPE_CHECKING:
@@ -24,10 +25,16 @@ def command() -> None:
 
 
 @command.command("build")
-@click.argument("runs", nargs=-1, required=True, metavar="RUNS...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUNS...", shell_complete=completing.logs)
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where the reference is written (JSON).")
 @click.option("--name", help="What the reference is called. Default: the file's stem.")
-@click.option("--profile", default="auto", show_default=True, help="The framework that wrote the logs.")
+@click.option(
+    "--profile",
+    default="auto",
+    show_default=True,
+    help="The framework that wrote the logs.",
+    shell_complete=completing.profiles,
+)
 @config_option
 def build_command(runs: tuple[str, ...], output: str, name: str | None, profile: str, config: tuple[str, ...]) -> None:
     """Build a reference from RUNS: run directories or logs of at least ten seeds of one healthy configuration.
@@ -47,7 +54,7 @@ def build_command(runs: tuple[str, ...], output: str, name: str | None, profile:
 
 
 @command.command("show")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=completing.files)
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric, phase by phase.")
 @json_option
 def show_command(file: str, metrics: tuple[str, ...], as_json: bool) -> None:

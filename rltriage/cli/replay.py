@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import (
     config_option,
     fail_on_option,
@@ -28,14 +29,24 @@ if TYPE_CHECKING:
 
 
 @click.command("replay")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=completing.logs)
 @rules_option
 @config_option
 @label_option
 @click.option(
-    "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
+    "--profile",
+    default="auto",
+    show_default=True,
+    help="The framework that wrote the log; auto goes by its keys.",
+    shell_complete=completing.profiles,
 )
-@click.option("--explain", "explained", metavar="RULE", help="Per step: this rule's verdict and the numbers it compared.")
+@click.option(
+    "--explain",
+    "explained",
+    metavar="RULE",
+    help="Per step: this rule's verdict and the numbers it compared.",
+    shell_complete=completing.rules,
+)
 @click.option(
     "--diff", "other", metavar="PACK", help="What PACK would have said otherwise than --rules: alerts gained, lost, ..."
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def state_option(function: F) -> F:
 
 @command.command("add")
 @click.argument("run", metavar="RUN")
-@click.argument("rule", metavar="RULE")
+@click.argument("rule", metavar="RULE", shell_complete=completing.rules)
 @click.option("--for", "duration", metavar="TIME", help="How long: 30m, 2h, 3d. Default: 2h.")
 @click.option("--ack", is_flag=True, help="Until the alerts have ended, instead of for a time.")
 @click.option("--why", default="", metavar="TEXT", help="The reason, for whoever lists it.")
@@ -81,7 +82,7 @@ def list_silences(as_json: bool, config_file: Path | None, state: Path | None) -
 
 @command.command("end")
 @click.argument("run", metavar="RUN")
-@click.argument("rule", metavar="RULE")
+@click.argument("rule", metavar="RULE", shell_complete=completing.rules)
 @state_option
 def end(run: str, rule: str, config_file: Path | None, state: Path | None) -> None:
     """End the silence that was made with this RUN and RULE; alerts that still fire are told."""

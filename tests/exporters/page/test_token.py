@@ -50,7 +50,9 @@ def test_people_get_a_form_and_scripts_a_line(reader) -> None:
     assert "action" not in form
     assert reader.get("/api/runs").text == "authentication needed\n"
     for sheet in re.findall(r'href="([^"]+)"', form):
-        assert reader.get(sheet).headers["content-type"].startswith("text/css"), "the form is dressed before anybody is let in"
+        assert reader.get(sheet).headers["content-type"].startswith("text/css"), (
+            "the form is dressed before anybody is let in"
+        )
     assert form.count("/static/") == 2
 
 
