@@ -16,7 +16,7 @@ def command() -> None:
     """List and show framework profiles, and check a log against them."""
 
 
-@command.command("list")
+@command.command("list", short_help="One line a framework.")
 @json_option
 def list_profiles(as_json: bool) -> None:
     """One line a framework: name, metrics and facts that it maps, versions it was read from."""
@@ -33,7 +33,7 @@ def list_profiles(as_json: bool) -> None:
             )
 
 
-@command.command("show")
+@command.command("show", short_help="Everything that a profile says.")
 @click.argument("name", metavar="PROFILE", shell_complete=completing.profiles)
 @json_option
 def show(name: str, as_json: bool) -> None:
@@ -58,7 +58,7 @@ def show(name: str, as_json: bool) -> None:
         click.echo(f"note: {note}")
 
 
-@command.command("check")
+@command.command("check", short_help="What SOURCE gives: mapped, unmapped, missing, facts.")
 @click.argument("source", shell_complete=completing.logs)
 @click.option(
     "--profile",

@@ -32,7 +32,7 @@ def list_steps(run: str) -> None:
     raise click.exceptions.Exit(1 if damaged else 0)
 
 
-@command.command("show")
+@command.command("show", short_help="The statistics of a recorded step.")
 @click.argument("run", metavar="RUN", shell_complete=completing.logs)
 @click.argument("step", type=int)
 def show(run: str, step: int) -> None:
@@ -47,7 +47,7 @@ def show(run: str, step: int) -> None:
         click.echo(_plain(f"  {name:<22} {number:.6g}"))
 
 
-@command.command("replay")
+@command.command("replay", short_help="Repeat a step's update and compare bit by bit.")
 @click.argument("run", metavar="RUN", shell_complete=completing.logs)
 @click.argument("step", type=int)
 @click.option("--top", default=3, show_default=True, help="How many of the episodes that dominate the step to show.")

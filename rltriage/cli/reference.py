@@ -24,7 +24,7 @@ def command() -> None:
     """Build and show healthy references, with which `band` rules compare."""
 
 
-@command.command("build")
+@command.command("build", short_help="Build a reference from ten healthy runs or more.")
 @click.argument("runs", nargs=-1, required=True, metavar="RUNS...", shell_complete=completing.logs)
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where the reference is written (JSON).")
 @click.option("--name", help="What the reference is called. Default: the file's stem.")
@@ -53,7 +53,7 @@ def build_command(runs: tuple[str, ...], output: str, name: str | None, profile:
     click.echo(f"{output}: {len(reference.bands)} metrics, {_steps(reference)}, {len(reference.runs)} runs", err=True)
 
 
-@command.command("show")
+@command.command("show", short_help="Which runs a reference fits, and its metrics.")
 @click.argument("file", metavar="FILE", shell_complete=completing.files)
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric, phase by phase.")
 @json_option

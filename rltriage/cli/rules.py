@@ -73,7 +73,7 @@ def list_rules(packs: tuple[str, ...], as_json: bool) -> None:
     click.echo(f"{len(pack.rules)} rules; `rltriage rules explain ID` tells what one means", err=True)
 
 
-@command.command("explain")
+@command.command("explain", short_help="What a rule sees, whom it suspects, which test decides.")
 @click.argument("rule_id", metavar="RULE", shell_complete=completing.rules)
 @click.option("--rules", "packs", multiple=True, metavar="PACK", help=PACK_HELP)
 def explain(rule_id: str, packs: tuple[str, ...]) -> None:

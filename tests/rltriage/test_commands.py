@@ -204,6 +204,12 @@ def test_a_fault_that_no_check_tells_from_others_names_its_rivals(rltriage) -> N
     assert others.startswith("or it is engine_mismatch, ")
 
 
+@pytest.mark.parametrize("group", ["profiles", "recorder", "reference", "rules", "silence"])
+def test_no_command_is_introduced_by_half_a_sentence(rltriage, group: str) -> None:
+    """The list of a group's commands says what each does, whole."""
+    assert "..." not in rltriage(group, "--help").out.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize("command", ["coverage", "rules compile --from metrics"])
 def test_lists_keep_to_80_columns(rltriage, live_reference: Path, command: str) -> None:
     """What is listed for people is as wide as a terminal."""
