@@ -10,13 +10,13 @@ export OMP_NUM_THREADS ?= 1
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-# What the demo needs: the package, and torch as it is pinned. `make dev` puts the rest on top.
+# What demo and stack need: the package with its page, and torch as it is pinned. `make dev` puts the rest on top.
 $(VENV)/core: pyproject.toml
 	@if [ -f $(VENV)/ready ]; then touch $@; exit 0; fi; \
-	echo "setting up $(VENV) with PyTorch and ten small packages: about 1 GB, two or three minutes, once" && \
+	echo "setting up $(VENV) with PyTorch and a dozen small packages: about 1 GB, two or three minutes, once" && \
 	$(PYTHON) -m venv $(VENV) && \
 	$(BIN)/python -m pip install -q --upgrade pip setuptools && \
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation "$$(grep '^torch==' requirements-dev.txt)" -e '.[trainer]' && \
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q --no-build-isolation "$$(grep '^torch==' requirements-dev.txt)" -e '.[trainer,web]' && \
 	touch $@
 
 $(VENV)/ready: pyproject.toml requirements-dev.txt
@@ -59,10 +59,10 @@ layers:
 servers:  ## fetch Prometheus and Alertmanager for the tests (Debian, Ubuntu); elsewhere put them on the PATH
 	@sh deploy/fetch_servers.sh || echo "tests with real servers are skipped (with CI=1 they fail)" >&2
 
-stack: dev servers  ## Prometheus, Alertmanager, the on-call page and a run with a planted fault, here, without Docker
+stack: $(VENV)/core servers  ## Prometheus, Alertmanager, the on-call page and a run with a planted fault, here, without Docker
 	$(BIN)/python deploy/stack.py
 
-stack-check: dev servers  ## the same without you: exit 0 if the fault is an alert within a minute and everything stops
+stack-check: $(VENV)/core servers  ## the same without you: exit 0 if the fault is an alert within a minute and everything stops
 	$(BIN)/python deploy/stack.py --check
 
 fetch: dev servers  ## fetch what else some tests need: a browser, schemas, files of frameworks, an editor's language server

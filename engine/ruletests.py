@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -217,9 +218,9 @@ def _rule_mistakes(test: Node, known: frozenset[str]) -> list[Problem]:
     rules = [node for node in (test.get("rule"), *(wanted.get("rule") for wanted in expected), *silent) if node is not None]
     for rule in rules:
         if rule.value not in known:
-            found.append(
-                rule.problem("rule-tests", f"there is no rule `{rule.value}`", "`rltriage rules list` prints them")
-            )
+            close = get_close_matches(str(rule.value), known, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else "`rltriage rules list FILE` prints those of FILE"
+            found.append(rule.problem("rule-tests", f"there is no rule `{rule.value}`", hint))
     for wanted in expected:
         for name in wanted.entries:
             if name not in _FIELDS:

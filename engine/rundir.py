@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rltriage.engine.rows import Row
 from rltriage.rules.errors import RltriageError, SourceError
@@ -20,6 +20,7 @@ ROWS = "rows.jsonl"
 RUN = "run.json"
 ALERTS = "alerts.jsonl"
 FORMAT = 1
+End = Literal["finished", "crashed"]
 MAX_NAME = 200
 """Bytes of a folder's name; most file systems take 255."""
 _UNSAFE = re.compile(r"[^\w.+=@-]+")
@@ -60,7 +61,7 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
 
 
 class RunDirectory:
-    """Writes one run: `run.json` once, atomically, and rows and alerts by whole appended lines.
+    """Writes one run: `run.json` at its start and its end, atomically, and rows and alerts by whole appended lines.
 
     Raises RltriageError when the directory cannot be made or already holds another run's rows (unless `resume`).
     """
@@ -85,7 +86,7 @@ class RunDirectory:
         rows = self.path / ROWS
         if not resume and rows.exists() and rows.stat().st_size:
             raise RltriageError(f"{self.path}: already holds rows of a run; choose another --run or resume it")
-        run = {
+        self._run: dict[str, Any] = {
             "format": FORMAT,
             "id": run_id,
             "labels": dict(labels or {}),
@@ -94,7 +95,7 @@ class RunDirectory:
             "created": created,
             "rltriage_version": version,
         }
-        write_atomically(self.path / RUN, json.dumps(run, indent=2, default=str) + "\n")
+        self._write_run()
         self._rows = _Lines(rows)
         self._alerts: _Lines | None = None
 
@@ -111,6 +112,15 @@ class RunDirectory:
         if self._alerts is None:
             self._alerts = _Lines(self.path / ALERTS)
         self._alerts.append(json.dumps(alert, allow_nan=False))
+
+    def end(self, state: str, now: float) -> None:
+        """Close the files and note in `run.json` that the run is over: who follows it need not wait for rows any more."""
+        self.close()
+        self._run["ended"] = {"state": state, "time": now}
+        self._write_run()
+
+    def _write_run(self) -> None:
+        write_atomically(self.path / RUN, json.dumps(self._run, indent=2, default=str) + "\n")
 
     def close(self) -> None:
         self._rows.close()
@@ -160,6 +170,16 @@ def read_run_json(directory: str | os.PathLike[str]) -> dict[str, Any]:
         if not isinstance(value.get(key, {}), dict):
             raise SourceError(f"{path}: {key!r} must be an object")
     return value
+
+
+def read_end(directory: str | os.PathLike[str]) -> tuple[End, float] | None:
+    """How and when (unix seconds) a run ended, by its own account: None while it goes on, or if it was killed."""
+    try:
+        ended: Any = read_run_json(directory).get("ended")
+        state, at = ended["state"], float(ended["time"])
+    except (SourceError, TypeError, KeyError, ValueError, OverflowError):
+        return None
+    return (state, at) if state in get_args(End) and math.isfinite(at) else None
 
 
 def strict(value: float) -> float | str:

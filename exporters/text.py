@@ -67,10 +67,11 @@ def incident_rich(incident: Incident, catalogue: Catalogue, width: int = 80) -> 
 
 
 def alert_line(alert: Alert, width: int = 80) -> str:
-    """An alert in one line, for a list: severity in a column, rule, and as much of what is seen as fits."""
+    """An alert in a list: severity in a column, rule, and what is seen, in as many lines as that takes."""
     state = "" if alert.state == "firing" else f"{alert.state}: "
-    seen = textwrap.shorten(f"{alert.rule}: {state}{alert.summary}", width - _SEVERITY - 1, placeholder=" ...")
-    return f"{alert.severity:<{_SEVERITY}} {seen}"
+    lines = _wrapped(f"{alert.rule}: {state}{alert.summary}", width - _SEVERITY - 1)
+    first = f"{alert.severity:<{_SEVERITY}} "
+    return first + f"\n{' ' * len(first)}".join(lines)
 
 
 def alert_line_rich(alert: Alert, width: int = 80) -> Text:

@@ -256,6 +256,8 @@ class Watch:
         for sentence in unknown_facts((key for key in intake.unknown_config if key in self._declared), self._pack):
             _log.warning("run=%s: %s", self.id, sentence)
         sinks = [*gauges, *self._journal(intake.run), self._notices]
+        if self.path is not None:
+            self._notices.introduce(f"{self.id}, read as {intake.run.profile}: rltriage report {self.path}")
         run = WatchedRun(intake.run, self._pack, sinks, self._references)
         for row in before:
             run.recall(row, gauges)

@@ -22,7 +22,7 @@ from rltriage.engine.intake import Intake
 from rltriage.engine.reference import Reference, read_reference
 from rltriage.engine.report import Alert, StepReport
 from rltriage.engine.rows import Row, Run
-from rltriage.engine.rundir import ROWS, write_atomically
+from rltriage.engine.rundir import ROWS, RUN, End, read_end, write_atomically
 from rltriage.engine.sources import open_source
 from rltriage.engine.sources.lines import MOST_AT_ONCE
 from rltriage.rules.config import SourceConfig, text_of
@@ -43,6 +43,8 @@ LONGEST_POLL = 30.0
 _CHEAP = frozenset(("jsonl", "csv", "console", "run directory"))
 IDLE_SHARE = 20.0
 """A log that has been silent for a while is asked again after this fraction of the silence."""
+ALERTS_OUTLIVE = 900.0
+"""Seconds for which alerts of a run that is over stay open."""
 
 
 class RunNames:
@@ -104,6 +106,7 @@ class Follower:
     declared: frozenset[str] = frozenset()
     references: tuple[Reference, ...] = ()
     runs: set[str] = field(default_factory=set)
+    told: tuple[int | None, tuple[End, float] | None] = (None, None)
 
 
 class Fleet:
@@ -195,14 +198,21 @@ class Fleet:
         return True
 
     def tick(self, wall: float) -> None:
-        """Let overdue rows be noticed, in runs that have been read to their end."""
+        """Let overdue rows be noticed, and runs that say that they are over, where the log has been read to its end.
+
+        A run that is over is not overdue. What it leaves open stays open for `ALERTS_OUTLIVE`, for a receiver that collects
+        before it tells (Alertmanager's group_wait) would drop an alert that ends at once, as where it stopped the run.
+        """
         for follower in self._followers.values():
             if not follower.caught_up:
                 continue
             if follower.untouched is not None and _written(follower.where) != follower.untouched:
                 follower.untouched = None
+            over = _over(follower)
             for watched in self._watched(follower):
-                if follower.untouched is None:
+                if over is not None and (not watched.monitor.open_alerts or wall - over[1] > ALERTS_OUTLIVE):
+                    self._after(watched, watched.end(over[0], wall))
+                elif over is None and follower.untouched is None:
                     self._after(watched, watched.tick(wall))
                 if not follower.all_known:
                     self._open_alerts(watched.run, watched.monitor.open_alerts, True)
@@ -359,6 +369,22 @@ def _inside(folder: str) -> Iterator[str]:
                     yield entry.path
             elif entry.name.endswith(SUFFIXES):
                 yield entry.path
+
+
+def _over(follower: Follower) -> tuple[End, float] | None:
+    """How and when the run of a run directory ended, by its own account; its file is read only when it has changed."""
+    changed = _changed(os.path.join(follower.where, RUN))
+    if changed != follower.told[0]:
+        follower.told = changed, read_end(follower.where) if changed is not None else None
+    return follower.told[1]
+
+
+def _changed(path: str) -> int | None:
+    """When a file was last changed, as exactly as the system knows; None if there is none."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
 
 
 def _written(path: str) -> float | None:

@@ -34,6 +34,11 @@ class Notices:
         """Calls of `on_alert` that raised and posts that reached no tracker."""
         return self._failures + self._trackers.failures
 
+    def introduce(self, what: str) -> None:
+        """Say once that somebody watches, and where to look: a run without a fault is silent from here on."""
+        if not self._quiet:
+            sys.stderr.write(f"rltriage watches {what}\n")
+
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Say what this report changed."""
         if not report.alerts and report.incident is None:

@@ -64,6 +64,7 @@ class WatchedRun:
         if run is not None and run is not self.run:
             self.run = run
             self.monitor.learn(run.facts)
+        self._ended = False
         started = perf_counter()
         report = self.monitor.observe(row)
         self._seconds += perf_counter() - started
@@ -93,7 +94,7 @@ class WatchedRun:
         return report
 
     def end(self, state: RunState, now: float) -> StepReport:
-        """Close the run: open alerts end, sinks are told. Ending twice does nothing."""
+        """Close the run: open alerts end, sinks are told. Ending twice does nothing; a later row opens it again."""
         if self._ended:
             return EMPTY
         self._ended = True
@@ -140,5 +141,5 @@ class Journal:
             self.directory.alert(incident_json(report.incident, self._catalogue))
 
     def end(self, run_id: str, state: RunState, now: float) -> None:
-        """Close the files."""
-        self.directory.close()
+        """Close the files, and say in `run.json` how the run ended."""
+        self.directory.end(state, now)

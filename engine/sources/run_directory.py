@@ -17,7 +17,12 @@ class RunDirectorySource(LineSource):
     def __init__(self, directory: str) -> None:
         rows = Path(directory) / ROWS
         if not rows.is_file():
-            raise SourceError(f"{directory}: a directory without {ROWS} is no run; name a file in it")
+            inside = sorted(entry.parent.name for entry in Path(directory).glob(f"*/{ROWS}"))
+            hint = "name a file in it"
+            if inside:
+                one, every = Path(directory) / inside[0], Path(directory) / "*"
+                hint = f"name one of the {len(inside)} in it, such as {one}, or {every} for all"
+            raise SourceError(f"{directory}: a directory without {ROWS} is no run; {hint}")
         run = read_run_json(directory)
         stats = SourceStats()
         profile = run.get("profile")

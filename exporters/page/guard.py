@@ -31,14 +31,17 @@ HEADERS = (
 )
 COOKIE = "rltriage_page"
 COOKIE_DAYS = 30
+STYLES = frozenset(("/static/report.css", "/static/page.css"))
+"""What needs no login, for the form that asks for it: colours and sizes, and no word of any run."""
 _TEXT, _HTML = b"text/plain; charset=utf-8", b"text/html; charset=utf-8"
 _LOGIN = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>token needed: rltriage</title></head>
-<body><main><h1>This page needs a token</h1>
+<meta name="color-scheme" content="light dark"><title>token needed: rltriage</title>
+<link rel="stylesheet" href="/static/report.css"><link rel="stylesheet" href="/static/page.css"></head>
+<body><header class="top"><strong>rltriage</strong></header><main><section class="head"><h1>This page needs a token</h1>
 <p>It is the one that <code>web: {token: ...}</code> names in <code>rltriage.yaml</code>.</p>
 <form method="get"><label>Token <input type="password" name="token" required autocomplete="current-password"></label>
-<button type="submit">Open</button></form></main></body></html>
+<button type="submit">Open</button></form></section></main></body></html>
 """
 
 
@@ -66,6 +69,8 @@ class Guard:
             await _answer(guarded, 405, b"only GET and HEAD\n", (b"allow", b"GET, HEAD"))
         elif self._web.token and (token := _token(scope)) is not None:
             await self._log_in(scope, token, guarded)
+        elif scope["path"] in STYLES:
+            await self._app(scope, receive, guarded)
         elif not self._web.admits(given.get(b"authorization", "")) and not self._known(given.get(b"cookie", "")):
             await self._ask(guarded, given.get(b"accept", ""))
         else:

@@ -15,7 +15,7 @@ from rltriage.exporters.report.model import Chart, Line, Mark
 from rltriage.exporters.report.words import number
 
 WIDTH = 640
-LEFT, RIGHT, TOP, BOTTOM = 58, 104, 20, 24
+LEFT, RIGHT, TOP, BOTTOM = 58, 148, 20, 24
 PANEL = 136
 DOTS = 48
 """Up to so many observations each is drawn as a dot, too."""
@@ -150,7 +150,7 @@ def _names(ends: list[tuple[float, str]], top: float) -> list[str]:
     body, last = [], -math.inf
     for y, name in sorted(ends):
         last = max(y + 4, last + 13, top + 10)
-        body.append(text(WIDTH - RIGHT + 8, last, name if len(name) < 14 else name[:12] + "..", "name"))
+        body.append(text(WIDTH - RIGHT + 8, last, name if len(name) <= 22 else name[:20] + "..", "name"))
     return body
 
 

@@ -107,7 +107,7 @@ def _tests(report: RunReport, alerts: Sequence[Alert], faults: dict[str, Box]) -
         lit = name == chosen or any(_points_at(alert, report.fault) for alert in askers)
         words = _wrap(entry.title if entry is not None else name, 1)
         words += ["run this first"] if name == chosen else []
-        words += [done] if entry is not None and (done := already_run(entry.command, report.checks)) else []
+        words += _wrap(already_run(entry.command, report.checks), 1) if entry is not None else []
         box = boxes[name] = Box(name, words, "lit" if lit and report.fault else "dim", 1)
         decided = set(entry.decides.values()) if entry is not None else set()
         decided |= {suspect.fault for alert in askers for suspect in alert.suspects}

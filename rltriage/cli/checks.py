@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import json_option
 from rltriage.rules.errors import RltriageError
 
@@ -38,7 +39,9 @@ class _Bisectable(click.Command):
 
 
 @click.command("check", cls=_Bisectable)
-@click.option("--fault", metavar="ID", help="Switch this fault of the reference trainer on.")
+@click.option(
+    "--fault", metavar="ID", help="Switch this fault of the reference trainer on.", shell_complete=completing.faults
+)
 @click.option("--probe", metavar="MODULE:FUNCTION", help="Check your own trainer: a function that returns a TrainerProbe.")
 @click.option("--only", multiple=True, metavar="N[,N...]", help="Run only these checks, by number; may be repeated.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the sampled batch.")
@@ -60,6 +63,8 @@ def command(fault: str | None, probe: str | None, only: tuple[str, ...], seed: i
     else:
         for result in results:
             click.echo(line(result))
+        if any(result.passed is False for result in results):
+            click.echo(f"\n{verdict(results)}")
     raise click.exceptions.Exit(1 if any(result.passed is False for result in results) else 0)
 
 
@@ -81,8 +86,8 @@ def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: 
     # Whatever a user's probe raises, sys.exit(0) included, git bisect must skip this commit rather than judge it.
     try:
         target = _load_probe(module, function) if probe else _reference(fault, seed)
-        if target is None:
-            raise TypeError(f"{probe} returned None, not a TrainerProbe")
+        if probe:
+            _must_be_probe(probe, target)
     except (Exception, SystemExit) as error:
         _skip("the probe could not be built", error)
     try:
@@ -95,8 +100,11 @@ def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: 
 
 def _skip(what: str, error: BaseException) -> NoReturn:
     """End with 125, and say where in the user's code it went wrong."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    click.echo(f"{what}: {type(error).__name__}: {error} ({last.filename}:{last.lineno})", err=True)
+    ours = os.path.dirname(__file__)
+    calls = [call for call in traceback.extract_tb(error.__traceback__) if "<" not in call.filename]
+    last = calls[-1] if calls and os.path.dirname(calls[-1].filename) != ours else None
+    place = f" ({last.filename}:{last.lineno})" if last is not None else ""
+    click.echo(f"{what}: {type(error).__name__}: {error}{place}", err=True)
     raise click.exceptions.Exit(UNBUILDABLE) from error
 
 
@@ -109,8 +117,25 @@ def _reference(fault: str | None, seed: int) -> TrainerProbe:
 def _load_probe(module: str, function: str) -> TrainerProbe:
     """The probe that the function of the module makes. The only place where rltriage runs code that a user names."""
     sys.path.insert(0, os.getcwd())
-    probe: TrainerProbe = getattr(import_module(module), function)()
+    loaded = import_module(module)
+    if not hasattr(loaded, function):
+        raise AttributeError(f"{module} has no function '{function}'", name=function, obj=loaded)
+    probe: TrainerProbe = getattr(loaded, function)()
     return probe
+
+
+def _must_be_probe(where: str, target: object) -> None:
+    """Refuse what a function returned by mistake, its trainer above all, before a check stumbles over it."""
+    from rltriage.trainer.invariants import TrainerProbe
+
+    lacking = sorted(name for name in vars(TrainerProbe) if name[0] != "_" and not callable(getattr(target, name, None)))
+    if not lacking:
+        return
+    kind = type(target)
+    what = "None" if target is None else f"something of type {kind.__name__}"
+    wrap = any(base.__name__ == "GRPOTrainer" for base in kind.__mro__)
+    how = "return rltriage.trainer.probes.trl.GRPOProbe(trainer)" if wrap else f"it lacks {', '.join(lacking)}"
+    raise TypeError(f"{where} returned {what}, not a TrainerProbe: {how}")
 
 
 def _numbers(only: tuple[str, ...]) -> list[int] | None:
@@ -133,3 +158,21 @@ def line(result: CheckResult) -> str:
     verdict = {True: "ok", False: "FAIL", None: "n/a"}[result.passed]
     reason = f"  {result.reason}" if result.passed is None and result.reason else ""
     return f"{result.number:>2} {result.title:<36} {value:>9}  {verdict:<4}{reason}".rstrip()
+
+
+def verdict(results: Sequence[CheckResult]) -> str:
+    """Which fault the checks that fail point to, by the rules that read them in a run's first row."""
+    from rltriage.engine.rows import Row, Run
+    from rltriage.exporters.text import suspect_text
+    from rltriage.rules.loader import load_rules
+    from rltriage.trainer.invariants import as_metrics
+    from rltriage.watching import WatchedRun
+
+    failed = [str(result.number) for result in results if result.passed is False]
+    said = f"check {failed[0]} fails" if len(failed) == 1 else f"checks {', '.join(failed)} fail"
+    incident = WatchedRun(Run("check"), load_rules("triage")).emit(Row(0, as_metrics(results))).incident
+    if incident is None or not incident.suspects:
+        return f"{said}: no known fault fits"
+    first, *others = incident.suspects
+    also = [suspect_text(suspect) for suspect in others[:2] if suspect.score >= 0.01]
+    return f"{said}: {suspect_text(first)}: {first.title}" + (f"\nor it is {'; '.join(also)}" if also else "")

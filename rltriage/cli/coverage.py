@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import config_option, json_option, parse_config, reference_option, rules_option
 from rltriage.cli.output import few
 
@@ -18,10 +20,16 @@ if TYPE_CHECKING:
 
 
 @click.command("coverage")
-@click.argument("source", metavar="SOURCE")
+@click.argument("source", metavar="SOURCE", shell_complete=completing.logs)
 @rules_option
 @config_option
-@click.option("--profile", default="auto", show_default=True, help="The framework that wrote the log.")
+@click.option(
+    "--profile",
+    default="auto",
+    show_default=True,
+    help="The framework that wrote the log.",
+    shell_complete=completing.profiles,
+)
 @reference_option
 @json_option
 def command(
@@ -102,29 +110,36 @@ def as_text(run_id: str, found: Coverage) -> Iterator[str]:
     total = len(found.faults) - len(found.at("excluded"))
     yield f"{run_id}: {len(named)} of {total} possible faults can be named"
     if found.best is not None:
-        yield f"\nadd {found.best.metric}: it would name {few(found.best.faults)}"
+        yield ""
+        yield from _wrapped(f"add {found.best.metric}: it would name {few(found.best.faults)}", 2)
         for addition in found.further[:3]:
-            yield f"  then {addition.metric}: {few(addition.faults)}"
+            yield from _wrapped(f"  then {addition.metric}: {few(addition.faults)}", 4)
     if found.invariants:
-        yield f"run the invariants (rltriage check --probe ...): they would name {few(found.invariants)}"
+        yield from _wrapped(f"run the invariants (rltriage check --probe ...): they would name {few(found.invariants)}", 2)
     yield "\ncan be named"
     for each in named:
-        yield f"  {_title(each)} {', '.join(each.rules[:3])}"
+        yield from _entry(each, ", ".join(each.rules[:3]))
     if hinted:
         yield "\nonly hinted at"
     for each in hinted:
-        yield f"  {_title(each)} {_wanted(each)}"
+        yield from _entry(each, _wanted(each))
     if hidden:
         yield "\nnot visible"
     for each in hidden:
-        yield f"  {_title(each)} {_wanted(each)}"
+        yield from _entry(each, _wanted(each))
     excluded = [each.fault.id for each in found.at("excluded")]
     if excluded:
-        yield f"\nruled out by the config: {', '.join(excluded)}"
+        yield ""
+        yield from _wrapped(f"ruled out by the config: {', '.join(excluded)}", 2)
 
 
-def _title(entry: FaultCoverage) -> str:
-    return f"{entry.fault.id:<24}"
+def _entry(entry: FaultCoverage, text: str) -> list[str]:
+    """A fault's line of a list, with what goes on under its own column."""
+    return _wrapped(f"  {entry.fault.id:<24} {text}", 27)
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    return wrap(text, 80, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
 
 
 def _wanted(entry: FaultCoverage) -> str:
@@ -132,6 +147,9 @@ def _wanted(entry: FaultCoverage) -> str:
     facts = ", ".join(f"--config {fact}=..." for fact in entry.facts or entry.missing_facts)
     if entry.facts:
         return f"say {facts}"
+    checks = [name for name in entry.missing if name.startswith("check_")]
+    if entry.missing and len(checks) == len(entry.missing):
+        return "run the invariants: rltriage check --probe ..."
     if entry.missing:
         return f"log {', '.join(entry.missing)}" + (f" and say {facts}" if facts else "")
     return f"only its test shows it: {entry.fault.first_test}"

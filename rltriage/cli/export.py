@@ -9,17 +9,22 @@ from typing import Any
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import config_option, parse_config
 from rltriage.cli.rules import PACK_HELP
 
 
 @click.command("export")
-@click.argument("sources", nargs=-1, metavar="RUN...")
+@click.argument("sources", nargs=-1, metavar="RUN...", shell_complete=completing.logs)
 @click.option("--openmetrics", is_flag=True, help="Write OpenMetrics with timestamps to stdout (the default).")
 @click.option("--metrics-only", is_flag=True, help="Without the alerts that the rules see in the run.")
 @click.option("--rules", "packs", multiple=True, metavar="PACK", help=f"{PACK_HELP} Default: triage.")
 @click.option(
-    "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
+    "--profile",
+    default="auto",
+    show_default=True,
+    help="The framework that wrote the log; auto goes by its keys.",
+    shell_complete=completing.profiles,
 )
 @config_option
 @click.option(

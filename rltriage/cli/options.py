@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from rltriage.cli import completing
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -17,6 +19,7 @@ def rules_option(function: F) -> F:
         "packs",
         multiple=True,
         metavar="PACK",
+        shell_complete=completing.packs,
         help="A shipped pack's name, a file or a folder; several add up. Default: triage.",
     )(function)
 
@@ -58,6 +61,7 @@ def reference_option(function: F) -> F:
         "reference_files",
         multiple=True,
         metavar="FILE",
+        shell_complete=completing.files,
         help="A healthy reference (`rltriage reference build`), or an earlier run's directory to say what changed. "
         "Default: the shipped reference where it fits.",
     )(function)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import config_option, json_option, parse_config
 
 
@@ -15,7 +16,7 @@ def command() -> None:
     """List and show framework profiles, and check a log against them."""
 
 
-@command.command("list")
+@command.command("list", short_help="One line a framework.")
 @json_option
 def list_profiles(as_json: bool) -> None:
     """One line a framework: name, metrics and facts that it maps, versions it was read from."""
@@ -32,8 +33,8 @@ def list_profiles(as_json: bool) -> None:
             )
 
 
-@command.command("show")
-@click.argument("name", metavar="PROFILE")
+@command.command("show", short_help="Everything that a profile says.")
+@click.argument("name", metavar="PROFILE", shell_complete=completing.profiles)
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Everything that a profile says: names, transforms, config keys, what the framework cannot log."""
@@ -57,10 +58,14 @@ def show(name: str, as_json: bool) -> None:
         click.echo(f"note: {note}")
 
 
-@command.command("check")
-@click.argument("source")
+@command.command("check", short_help="What SOURCE gives: mapped, unmapped, missing, facts.")
+@click.argument("source", shell_complete=completing.logs)
 @click.option(
-    "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
+    "--profile",
+    default="auto",
+    show_default=True,
+    help="The framework that wrote the log; auto goes by its keys.",
+    shell_complete=completing.profiles,
 )
 @config_option
 @json_option

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltriage.cli import completing
+
 if TYPE_CHECKING:
     from rltriage.trainer.replay import Replay
 
@@ -17,7 +19,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=completing.logs)
 def list_steps(run: str) -> None:
     """One line a recorded step: why it was kept, and its size. Exit 1 if one is damaged."""
     from rltriage.trainer.recorder import all_recordings
@@ -30,8 +32,8 @@ def list_steps(run: str) -> None:
     raise click.exceptions.Exit(1 if damaged else 0)
 
 
-@command.command("show")
-@click.argument("run", metavar="RUN")
+@command.command("show", short_help="The statistics of a recorded step.")
+@click.argument("run", metavar="RUN", shell_complete=completing.logs)
 @click.argument("step", type=int)
 def show(run: str, step: int) -> None:
     """The statistics of a recorded step, and on what it was recorded."""
@@ -45,8 +47,8 @@ def show(run: str, step: int) -> None:
         click.echo(_plain(f"  {name:<22} {number:.6g}"))
 
 
-@command.command("replay")
-@click.argument("run", metavar="RUN")
+@command.command("replay", short_help="Repeat a step's update and compare bit by bit.")
+@click.argument("run", metavar="RUN", shell_complete=completing.logs)
 @click.argument("step", type=int)
 @click.option("--top", default=3, show_default=True, help="How many of the episodes that dominate the step to show.")
 def replay(run: str, step: int, top: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import config_option, json_option, parse_config
 
 if TYPE_CHECKING:
@@ -22,11 +24,17 @@ def command() -> None:
     """Build and show healthy references, with which `band` rules compare."""
 
 
-@command.command("build")
-@click.argument("runs", nargs=-1, required=True, metavar="RUNS...")
+@command.command("build", short_help="Build a reference from ten healthy runs or more.")
+@click.argument("runs", nargs=-1, required=True, metavar="RUNS...", shell_complete=completing.logs)
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where the reference is written (JSON).")
 @click.option("--name", help="What the reference is called. Default: the file's stem.")
-@click.option("--profile", default="auto", show_default=True, help="The framework that wrote the logs.")
+@click.option(
+    "--profile",
+    default="auto",
+    show_default=True,
+    help="The framework that wrote the logs.",
+    shell_complete=completing.profiles,
+)
 @config_option
 def build_command(runs: tuple[str, ...], output: str, name: str | None, profile: str, config: tuple[str, ...]) -> None:
     """Build a reference from RUNS: run directories or logs of at least ten seeds of one healthy configuration.
@@ -45,8 +53,8 @@ def build_command(runs: tuple[str, ...], output: str, name: str | None, profile:
     click.echo(f"{output}: {len(reference.bands)} metrics, {_steps(reference)}, {len(reference.runs)} runs", err=True)
 
 
-@command.command("show")
-@click.argument("file", metavar="FILE")
+@command.command("show", short_help="Which runs a reference fits, and its metrics.")
+@click.argument("file", metavar="FILE", shell_complete=completing.files)
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric, phase by phase.")
 @json_option
 def show_command(file: str, metrics: tuple[str, ...], as_json: bool) -> None:
@@ -65,11 +73,14 @@ def show_command(file: str, metrics: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps(to_json(reference)))
         return
     click.echo(f"{reference.name}: {len(reference.runs)} runs, {_steps(reference)}")
-    click.echo("for runs with " + ", ".join(f"{name} {value}" for name, value in reference.facts.items()))
-    columns = ("median", "spread", "seed spread", "low", "high")
-    click.echo(f"{'metric':<24}{'step':>12}" + "".join(f"{column:>13}" for column in columns))
+    facts = ", ".join(f"{name} {value}" for name, value in reference.facts.items())
+    click.echo(fill(f"for runs with {facts}" if facts else "for any run: nothing is known of its runs' configuration", 80))
+    click.echo(f"{'metric':<23}{'step':>7}" + "".join(f"{column:>{width}}" for column, width in _COLUMNS.items()))
     for line in _lines(reference, metrics):
         click.echo(line)
+
+
+_COLUMNS = {"median": 9, "spread": 10, "seed spread": 12, "low": 10, "high": 9}
 
 
 def _lines(reference: Reference, metrics: Sequence[str]) -> list[str]:
@@ -84,7 +95,8 @@ def _lines(reference: Reference, metrics: Sequence[str]) -> list[str]:
                 first, end = reference.phases[index]
                 steps = str(first) if first == end else f"{first}-{end}"
                 numbers = (band.median, band.spread, band.seed_spread, band.low, band.high)
-                lines.append(f"{metric:<24}{steps:>12}" + "".join(f"{number:>13.4g}" for number in numbers))
+                cells = (f"{number:>{width}.3g}" for number, width in zip(numbers, _COLUMNS.values(), strict=True))
+                lines.append(f"{metric:<23}{steps:>7}" + "".join(cells))
     return lines
 
 

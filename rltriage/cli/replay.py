@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import (
     config_option,
     fail_on_option,
@@ -28,14 +29,24 @@ if TYPE_CHECKING:
 
 
 @click.command("replay")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=completing.logs)
 @rules_option
 @config_option
 @label_option
 @click.option(
-    "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
+    "--profile",
+    default="auto",
+    show_default=True,
+    help="The framework that wrote the log; auto goes by its keys.",
+    shell_complete=completing.profiles,
 )
-@click.option("--explain", "explained", metavar="RULE", help="Per step: this rule's verdict and the numbers it compared.")
+@click.option(
+    "--explain",
+    "explained",
+    metavar="RULE",
+    help="Per step: this rule's verdict and the numbers it compared.",
+    shell_complete=completing.rules,
+)
 @click.option(
     "--diff", "other", metavar="PACK", help="What PACK would have said otherwise than --rules: alerts gained, lost, ..."
 )
@@ -59,6 +70,8 @@ def command(
     Exit 0 nothing critical, 1 a critical alert fired at any time, 2 bad usage, input or pack. With --diff: 0 no
     difference, 1 some.
     """
+    from difflib import get_close_matches
+
     from rltriage.arguments import unknown_facts
     from rltriage.engine.feed import run_ids
     from rltriage.engine.reference import read_reference
@@ -73,7 +86,9 @@ def command(
         raise click.exceptions.Exit(_difference(sources, packs or ("triage",), other, profile, facts, references, as_json))
     pack = load_rules(*(packs or ("triage",)))
     if explained and explained not in {rule.id for rule in pack.rules}:
-        raise click.UsageError(f"no rule '{explained}'; `rltriage rules list` shows them all")
+        close = get_close_matches(explained, [rule.id for rule in pack.rules], n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "`rltriage rules list` shows them all"
+        raise click.UsageError(f"no rule '{explained}'; {hint}")
     # Every source is opened before the first is evaluated: a misspelt second path must not cost the first one's output.
     opened = [open_source(find_run(source)) for source in sources]
     outcome, printer = Outcome(), _printer(as_json, pack.catalogue)
@@ -92,7 +107,7 @@ def command(
             references=references,
         ):
             printer.summary(replayed)
-            for sentence in unknown_facts(replayed.intake.unknown_config, pack):
+            for sentence in unknown_facts((key for key in replayed.intake.unknown_config if key in facts), pack):
                 click.echo(f"{replayed.intake.run.id}: {sentence}", err=True)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltriage import __version__
+from rltriage.cli import completing
 from rltriage.cli.options import config_option, parse_config, reference_option, rules_option
 from rltriage.cli.outcome import Outcome
 
@@ -23,7 +24,7 @@ _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".js
 
 
 @click.command("report")
-@click.argument("sources", nargs=-1, required=True, metavar="RUN...")
+@click.argument("sources", nargs=-1, required=True, metavar="RUN...", shell_complete=completing.logs)
 @click.option(
     "-o",
     "--output",
@@ -34,7 +35,11 @@ _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".js
 @rules_option
 @config_option
 @click.option(
-    "--profile", default="auto", show_default=True, help="The framework that wrote the log; auto goes by its keys."
+    "--profile",
+    default="auto",
+    show_default=True,
+    help="The framework that wrote the log; auto goes by its keys.",
+    shell_complete=completing.profiles,
 )
 @reference_option
 @click.option(

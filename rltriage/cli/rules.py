@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import fill
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import json_option
 
 PACK_HELP = "A shipped pack's name (triage), a file, or a folder of packs."
@@ -18,7 +20,7 @@ def command() -> None:
 
 
 @command.command("check")
-@click.argument("packs", nargs=-1, metavar="PACK...")
+@click.argument("packs", nargs=-1, metavar="[PACK]...", shell_complete=completing.packs)
 def check(packs: tuple[str, ...]) -> None:
     """Report every problem of every pack in one go. Exit 0 clean, 1 problems, 2 unreadable."""
     from rltriage.rules.loader import check_rules
@@ -36,7 +38,7 @@ def check(packs: tuple[str, ...]) -> None:
 
 
 @command.command("list")
-@click.argument("packs", nargs=-1, metavar="PACK...")
+@click.argument("packs", nargs=-1, metavar="[PACK]...", shell_complete=completing.packs)
 @json_option
 def list_rules(packs: tuple[str, ...], as_json: bool) -> None:
     """One line a rule: severity, id, strongest suspect, first test."""
@@ -71,8 +73,8 @@ def list_rules(packs: tuple[str, ...], as_json: bool) -> None:
     click.echo(f"{len(pack.rules)} rules; `rltriage rules explain ID` tells what one means", err=True)
 
 
-@command.command("explain")
-@click.argument("rule_id", metavar="RULE")
+@command.command("explain", short_help="What a rule sees, whom it suspects, which test decides.")
+@click.argument("rule_id", metavar="RULE", shell_complete=completing.rules)
 @click.option("--rules", "packs", multiple=True, metavar="PACK", help=PACK_HELP)
 def explain(rule_id: str, packs: tuple[str, ...]) -> None:
     """What a rule sees, why its threshold is what it is, whom it suspects and which test decides."""
@@ -97,7 +99,7 @@ def schema() -> None:
 
 
 @command.command("test")
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...", shell_complete=completing.files)
 @click.option(
     "--rules",
     "packs",
@@ -123,7 +125,7 @@ def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
 
 
 @command.command("compile")
-@click.argument("packs", nargs=-1, metavar="PACK...")
+@click.argument("packs", nargs=-1, metavar="[PACK]...", shell_complete=completing.packs)
 @click.option(
     "--to",
     "target",
@@ -171,8 +173,10 @@ def compile_(
     _write(_as(target, compiled.rules), output)
     if tests:
         write_atomically(tests, compiled.tests)
-    for rule, why in compiled.left_out.items():
-        click.echo(f"left out {rule}: {why}", err=True)
+    for why in dict.fromkeys(compiled.left_out.values()):
+        rules = [rule for rule, reason in compiled.left_out.items() if reason == why]
+        text = f"left out, {why}: {', '.join(rules)}"
+        click.echo(fill(text, 80, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False), err=True)
 
 
 def _others(kind: str, docs: str) -> str:

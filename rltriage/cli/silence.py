@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ def state_option(function: F) -> F:
     return file(state(function))
 
 
-@command.command("add")
+@command.command("add", short_help="Silence the alerts of RUN and RULE.")
 @click.argument("run", metavar="RUN")
-@click.argument("rule", metavar="RULE")
+@click.argument("rule", metavar="RULE", shell_complete=completing.rules)
 @click.option("--for", "duration", metavar="TIME", help="How long: 30m, 2h, 3d. Default: 2h.")
 @click.option("--ack", is_flag=True, help="Until the alerts have ended, instead of for a time.")
 @click.option("--why", default="", metavar="TEXT", help="The reason, for whoever lists it.")
@@ -62,6 +63,23 @@ def add(
     silence = Silence(run, rule, now, None if ack else now + _seconds(duration or "2h"), why)
     _silences(config_file, state).add(silence, now)
     click.echo(_line(silence))
+    if slip := _slip(rule):
+        click.echo(slip, err=True)
+
+
+def _slip(rule: str) -> str:
+    """A sentence where no shipped rule is meant: a silence for a misspelt rule keeps nothing back."""
+    from difflib import get_close_matches
+    from fnmatch import fnmatchcase
+
+    from rltriage.rules.loader import load_rules
+
+    known = [one.id for one in load_rules("triage").rules]
+    if any(fnmatchcase(one, rule) for one in known):
+        return ""
+    close = get_close_matches(rule, known, n=1)
+    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    return f"no shipped rule is '{rule}'{hint}: it counts for a rule of your own"
 
 
 @command.command("list")
@@ -79,9 +97,9 @@ def list_silences(as_json: bool, config_file: Path | None, state: Path | None) -
         click.echo("nothing is silenced", err=True)
 
 
-@command.command("end")
+@command.command("end", short_help="End a silence; alerts that still fire are told.")
 @click.argument("run", metavar="RUN")
-@click.argument("rule", metavar="RULE")
+@click.argument("rule", metavar="RULE", shell_complete=completing.rules)
 @state_option
 def end(run: str, rule: str, config_file: Path | None, state: Path | None) -> None:
     """End the silence that was made with this RUN and RULE; alerts that still fire are told."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rltriage.cli import completing
 from rltriage.cli.options import (
     config_option,
     fail_on_option,
@@ -52,7 +53,12 @@ def _seeds(context: click.Context, option: click.Parameter, text: str | None) ->
 
 
 @click.command("train")
-@click.option("--fault", metavar="ID", help="The fault to switch on, e.g. mask_shift; `--fault list` lists them.")
+@click.option(
+    "--fault",
+    metavar="ID",
+    help="The fault to switch on, e.g. mask_shift; `--fault list` lists them.",
+    shell_complete=completing.faults,
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the run.")
 @click.option(
     "--seeds", callback=_seeds, metavar="0-9", help="Several seeds in parallel: a line for each, no flight recorder."
@@ -197,6 +203,7 @@ class _Session:
         console.print(f"\nalerts   {self.outcome}")
         console.print(f"journal  {self.path}")
         console.print(f"again    rltriage replay {self.path}")
+        console.print(f"report   rltriage report {self.path}")
         if self.server is None:
             console.print("gauges   --listen 127.0.0.1:9109 serves them at http://127.0.0.1:9109/metrics")
 

@@ -60,7 +60,7 @@ class Threshold(Kind):
 
     metric: str = field(metadata={"help": "the metric that is judged"})
     stat: Stat = field(default="last", metadata={"help": "a statistic over the segment so far"})
-    window: Window | None = field(default=None, metadata={"help": "a statistic over the last observations instead"})
+    window: Window | None = field(default=None, metadata={"help": "a statistic over the last rows that have it: {last: 5}"})
     baseline: int = field(default=5, metadata={"help": "observations that make `start`", "minimum": 1, "maximum": 512})
     recent: int = field(
         default=5, metadata={"help": "observations of `now`, `best`, `gain_z`", "minimum": 1, "maximum": 512}

@@ -138,9 +138,11 @@ def test_confidence_never_rounds_to_certainty(share, text):
 
 
 def test_lines_of_a_list_stand_under_each_other(alert):
-    """The rule begins in one column whatever the severity, no line is too long, and colour adds no word."""
+    """The rule begins in one column whatever the severity, no line is too long, no word is lost, and colour adds none."""
     many = [replace(alert, severity=severity, summary="a long story " * 20) for severity in ("info", "warning", "critical")]
     lines = [alert_line(one) for one in many]
     assert {line.index(alert.rule) for line in lines} == {9}
-    assert all(len(line) <= 80 for line in lines)
+    assert all(len(part) <= 80 for line in lines for part in line.splitlines())
+    assert all(part.startswith(" " * 9) for line in lines for part in line.splitlines()[1:])
+    assert all(" ".join(line.split()).endswith(("a long story " * 20).strip()) for line in lines)
     assert [alert_line_rich(one).plain for one in many] == lines

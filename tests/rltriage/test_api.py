@@ -100,13 +100,13 @@ def test_a_planted_fault_is_named_everywhere_at_once(
 
 
 def test_a_healthy_run_is_silent(opened: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """A hundred unremarkable rows: nothing at warning or above, nothing printed, no stop."""
+    """A hundred unremarkable rows: nothing at warning or above, nothing printed but where to look, no stop."""
     alerts: list[rltriage.Alert] = []
     run = opened(config=KL_ON, on_alert=alerts.append, halt_on="warning")
     for step in range(1, 101):
         run.log(step, _healthy(step))
     assert [alert for alert in alerts if alert.severity != "info"] == []
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == f"rltriage watches {run.id}, read as generic: rltriage report {run.path}\n"
     assert not run.should_stop and run.errors == 0
 
 

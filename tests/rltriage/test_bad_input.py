@@ -175,7 +175,11 @@ def test_check_usage_errors_stop_a_bisect(rltriage) -> None:
         ("probe_exits", "import sys; sys.exit(0)", "SystemExit"),
         ("probe_exits_later", "import sys\ndef make(): sys.exit(0)", "SystemExit"),
         ("probe_is_none", "def make(): return None", "returned None"),
-        ("probe_is_empty", "def make(): return object()", "no attribute"),
+        (
+            "probe_is_empty",
+            "def make(): return object()",
+            "returned something of type object, not a TrainerProbe: it lacks backward, logp",
+        ),
     ],
 )
 def test_a_probe_that_does_not_work_is_skipped(

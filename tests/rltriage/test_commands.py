@@ -146,7 +146,9 @@ def test_check_prints_every_invariant_and_exit_code(rltriage) -> None:
     """A healthy trainer passes; a fault fails with its measured value and exit 1."""
     healthy = rltriage("check")
     assert healthy.code == 0
-    assert "FAIL" not in healthy.out
+    assert "FAIL" not in healthy.out and "fail" not in healthy.out
+    named = rltriage("check", "--fault", "mask_shift").out.splitlines()[-1]
+    assert named.startswith("checks 1, 2, 5 fail: mask_shift (fault 1), ")
     faulty = rltriage("check", "--fault", "mask_shift", "--json", "--only", "1")
     result = json.loads(faulty.out)
     assert faulty.code == 1
@@ -193,3 +195,44 @@ def test_the_command_line_writes_the_object(rltriage, tmp_path):
         found = yaml.safe_load((tmp_path / "object.yaml").read_text())
         assert found["metadata"]["name"] == name
         assert found["spec"] == yaml.safe_load((tmp_path / "rules.yaml").read_text())
+
+
+def test_a_fault_that_no_check_tells_from_others_names_its_rivals(rltriage) -> None:
+    """Where what fails fits several faults, the others are named with their share."""
+    *_, first, others = rltriage("check", "--fault", "temperature_mismatch").out.splitlines()
+    assert first.startswith("checks 2, 3 fail: temperature_mismatch (fault 9), ")
+    assert others.startswith("or it is engine_mismatch, ")
+
+
+@pytest.mark.parametrize("group", ["profiles", "recorder", "reference", "rules", "silence"])
+def test_no_command_is_introduced_by_half_a_sentence(rltriage, group: str) -> None:
+    """The list of a group's commands says what each does, whole."""
+    assert "..." not in rltriage(group, "--help").out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("command", ["coverage", "rules compile --from metrics"])
+def test_lists_keep_to_80_columns(rltriage, live_reference: Path, command: str) -> None:
+    """What is listed for people is as wide as a terminal."""
+    ran = rltriage(*command.split(), *([live_reference] if command == "coverage" else []))
+    text = ran.err if ran.err else ran.out
+    assert text.count("\n") > 5 and all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_folder_of_runs_says_what_to_name(rltriage, tmp_path: Path) -> None:
+    """`rltriage replay runs` is what one tries first."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.jsonl").write_text('{"step": 1, "reward": 1}\n')
+    ran = rltriage("replay", tmp_path)
+    assert ran.code == 2
+    assert f"name one of the 2 in it, such as {tmp_path / 'a'}, or {tmp_path / '*'} for all" in ran.err
+    assert rltriage("replay", tmp_path / "a", tmp_path / "b").code == 0
+
+
+def test_facts_that_a_hook_found_are_no_slip_of_the_user(rltriage, tmp_path: Path) -> None:
+    """Only a fact that was given on the command line is pointed out where nobody knows it."""
+    run = {"format": 1, "id": "r", "config": {"scale_rewards": "group"}, "profile": "generic"}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    (tmp_path / "rows.jsonl").write_text('{"step": 1, "reward": 1}\n')
+    assert rltriage("replay", tmp_path).err == ""
+    assert "'kl_ceof'; did you mean 'kl_coef'?" in rltriage("replay", tmp_path, "--config", "kl_ceof=1").err

@@ -6,7 +6,12 @@ import json
 import os
 from pathlib import Path
 
-from rltriage.following import Fleet, RunNames
+import pytest
+
+from rltriage.engine.report import StepReport
+from rltriage.engine.rows import Row, Run
+from rltriage.engine.rundir import RunDirectory
+from rltriage.following import ALERTS_OUTLIVE, Fleet, RunNames
 from rltriage.rules.config import SourceConfig
 from rltriage.rules.loader import load_rules
 
@@ -35,4 +40,94 @@ def test_a_log_that_was_quiet_for_hours_is_looked_at_in_every_round(tmp_path: Pa
     assert fleet.poll(7200.0) and fleet.rows == 1
     write(1)
     assert fleet.poll(7200.5) and fleet.rows == 2
+    fleet.close()
+
+
+class Heard:
+    """A sink that keeps the transitions of alerts and the ends of runs."""
+
+    def __init__(self) -> None:
+        self.alerts: list[tuple[str, str]] = []
+        self.ends: list[str] = []
+
+    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
+        self.alerts += [(alert.rule, alert.state) for alert in report.alerts]
+
+    def end(self, run_id: str, state: str, now: float) -> None:
+        self.ends.append(state)
+
+
+def followed(path: Path, heard: Heard) -> Fleet:
+    source = SourceConfig("path", str(path), config={"kl_coef": 0.1})
+    return Fleet(
+        [source],
+        load_rules("triage"),
+        (heard,),
+        names=RunNames(None),
+        retention=1e6,
+        owners={},
+        open_alerts=lambda run, alerts, known: None,
+    )
+
+
+def rows(directory: RunDirectory, first: int, last: int, kl: float) -> None:
+    for step in range(first, last):
+        directory.row(Row(step, {"reward": 0.5, "entropy": 0.5, "kl_ref": kl, "grad_norm": 0.2, "lr": 1e-3}, 1e9 + step))
+
+
+@pytest.mark.parametrize("state", ["finished", "crashed"])
+def test_a_run_that_says_that_it_is_over_is_not_overdue(tmp_path: Path, state: str) -> None:
+    """A healthy run that has closed ends as it says, at once, and nobody is told hours later that it is silent."""
+    heard, directory = Heard(), RunDirectory(tmp_path / "run", "run")
+    rows(directory, 0, 1, 0.02)
+    fleet = followed(tmp_path / "run", heard)
+    fleet.discover(0.0, 1e9)
+    fleet.poll(0.0)
+    rows(directory, 1, 30, 0.02)
+    fleet.poll(30.0)
+    directory.end(state, 1e9 + 30)
+    for seconds in (31.0, 10_000.0):
+        fleet.poll(seconds)
+        fleet.tick(1e9 + seconds)
+    assert heard.ends == [state] and not [rule for rule, _ in heard.alerts if rule == "row-overdue"]
+    fleet.close()
+
+
+def test_a_run_that_was_killed_is_overdue(tmp_path: Path) -> None:
+    """Whoever cannot say that it is over is missed, as ever."""
+    heard, directory = Heard(), RunDirectory(tmp_path / "run", "run")
+    rows(directory, 0, 1, 0.02)
+    fleet = followed(tmp_path / "run", heard)
+    fleet.discover(0.0, 1e9)
+    fleet.poll(0.0)
+    rows(directory, 1, 30, 0.02)
+    directory.close()
+    fleet.poll(30.0)
+    fleet.tick(1e9 + 31)
+    fleet.tick(1e9 + 10_000)
+    assert ("row-overdue", "firing") in heard.alerts and not heard.ends
+    fleet.close()
+
+
+def test_alerts_outlive_their_run_so_that_they_are_told_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
+    """A run that an alert has stopped keeps it for a quarter of an hour; rows of a resumed run open it again."""
+    heard, directory = Heard(), RunDirectory(tmp_path / "run", "run")
+    rows(directory, 0, 6, 0.0)
+    directory.end("finished", 1e9 + 6)
+    fleet = followed(tmp_path / "run", heard)
+    fleet.discover(0.0, 1e9)
+    fleet.poll(0.0)
+    fleet.tick(1e9 + 7)
+    assert heard.alerts == [("kl-ref-exactly-zero", "firing")] and not heard.ends
+    fleet.tick(1e9 + 7 + ALERTS_OUTLIVE)
+    assert heard.alerts[-1] == ("kl-ref-exactly-zero", "ended") and heard.ends == ["finished"]
+
+    again = RunDirectory(tmp_path / "run", "run", resume=True)
+    rows(again, 6, 12, 0.0)
+    fleet.poll(2000.0)
+    fleet.tick(1e9 + 13)
+    assert heard.alerts[-1] == ("kl-ref-exactly-zero", "firing") and heard.ends == ["finished"]
+    again.end("crashed", 1e9 + 2001)
+    fleet.tick(1e9 + 2002 + ALERTS_OUTLIVE)
+    assert heard.ends == ["finished", "crashed"]
     fleet.close()

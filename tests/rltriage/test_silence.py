@@ -50,3 +50,10 @@ def test_the_state_folder_must_be_named(rltriage, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ran = rltriage("silence", "list")
     assert ran.code == 2 and "--state DIR" in ran.err
+
+
+def test_a_rule_that_is_not_shipped_is_pointed_out(rltriage, state):
+    """A misspelt rule keeps nothing back; it may be one's own, so the silence is made all the same."""
+    ran = rltriage("silence", "r1", "kl-ref-exactly-zer", "--state", state)
+    assert ran.code == 0 and "did you mean 'kl-ref-exactly-zero'?" in ran.err
+    assert rltriage("silence", "r1", "kl-*", "--state", state).err == ""

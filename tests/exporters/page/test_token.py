@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("starlette")
@@ -47,6 +49,11 @@ def test_people_get_a_form_and_scripts_a_line(reader) -> None:
     assert '<input type="password" name="token"' in form
     assert "action" not in form
     assert reader.get("/api/runs").text == "authentication needed\n"
+    for sheet in re.findall(r'href="([^"]+)"', form):
+        assert reader.get(sheet).headers["content-type"].startswith("text/css"), (
+            "the form is dressed before anybody is let in"
+        )
+    assert form.count("/static/") == 2
 
 
 def test_a_bearer_header_opens_the_page(reader) -> None:
