@@ -162,9 +162,8 @@ def secrets_in(root: Node, problems: Sequence[Problem] = ()) -> frozenset[str]:
             key = node.key(name)
             if (key.line, key.column) in unknown:
                 found.update(_secrets(below, True))
-    for name in ("web", "receivers"):
-        below = root.get(name)
-        for lone in (below, *below.elements) if below is not None else ():
+    for part in (root.get("web"), root.get("receivers")):
+        for lone in (part, *part.elements) if part is not None else ():
             if lone.kind == "scalar":
                 found.update(_secrets(lone, True))
     return frozenset(found)
