@@ -76,10 +76,11 @@ class Stack:
     def start(self) -> None:
         """Start all servers and wait until each is ready. The trainer comes last, by `train`."""
         servers = {name: server_command(name) for name in ("prometheus", "prometheus-alertmanager")}
-        self.addresses = {name: free_address(port) for name, port in PORTS.items()}
-        self._configure()
-        self.receiver = Receiver(self.addresses["receiver"], self.told.append)
+        self.addresses = {name: free_address(port) for name, port in PORTS.items() if name != "receiver"}
+        self.receiver = receiver(self.told.append)
+        self.addresses["receiver"] = "{}:{}".format(*self.receiver.server_address[:2])
         threading.Thread(target=self.receiver.serve_forever, daemon=True).start()
+        self._configure()
         at, folder = self.addresses, self.folder
         command = [*servers["prometheus-alertmanager"], f"--config.file={folder}/alertmanager.yaml", "--log.level=warn"]
         command += [f"--storage.path={folder}/alertmanager", "--cluster.listen-address="]
@@ -257,6 +258,14 @@ def free_address(port: int) -> str:
                 continue
             return f"127.0.0.1:{free.getsockname()[1]}"
     raise Failed("no port is free")
+
+
+def receiver(told: Callable[[dict[str, Any]], None]) -> Receiver:
+    """On its usual port, or on a free one: another stack may have taken the port a moment ago."""
+    try:
+        return Receiver(f"127.0.0.1:{PORTS['receiver']}", told)
+    except OSError:
+        return Receiver("127.0.0.1:0", told)
 
 
 def get(url: str) -> Any:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 SETTLING = frozenset((8, 16, 32, 64, 128, 256))
 """Rows at which starts are complete and first rows past, so that it pays to look for trackers that have learnt all."""
+MOST_MATCHED = 256
+"""Metrics of a run that a pattern stands for: a log that names one per task or prompt does not slow its run down."""
+MOST_NAMES = 4096
+"""Names of a run that are remembered beside those that rules name."""
 TRIMMED = 16
 """Rows after which rings let go of what nobody needs."""
 _resumed_at = fact_number("resumed_at")
@@ -190,7 +194,8 @@ class History:
         """The run's own series of a metric that the layout needs, made when it is first logged or waited for."""
         found = self.series[metric]
         if found is self.layout.blank.series[metric]:
-            found = self.series[metric] = Series(self.layout.needs[metric], self)
+            with self.layout.lock:
+                found = self.series[metric] = Series(self.layout.needs[metric], self)
             self.epoch += 1
         return found
 
@@ -199,9 +204,7 @@ class History:
         layout = self.layout
         for name in names:
             for globs in layout.patterns_of(name):
-                found = self.matched.setdefault(globs, [])
-                if name not in found:
-                    found.append(name)
+                self._match(globs, name)
         if layout.version != self.version:
             self.fit()
         known = tuple(self.own(name) for name in names if name in layout.needs and name not in layout.derivations)
@@ -210,23 +213,31 @@ class History:
                 self.pairs[name] = Pair(self.own(left), self.own(right), ratio, self.own(name))
         return known_of(known, before)
 
+    def _match(self, globs: tuple[str, ...], name: str) -> None:
+        found = self.matched.setdefault(globs, [])
+        if name not in found and len(found) < MOST_MATCHED:
+            self.layout.meet(globs, name)
+            found.append(name)
+
     def _is_own(self, metric: str) -> bool:
         return self.series[metric] is not self.layout.blank.series[metric]
 
     def fit(self) -> None:
         """Keep what the layout needs by now."""
         layout = self.layout
-        self.version = layout.version
-        for name, need in layout.needs.items():
-            blank = layout.blank.series[name]
-            mine = self.series.setdefault(name, blank)
-            if mine is not blank:
-                mine.fit(need, self)
+        with layout.lock:
+            self.version = layout.version
+            for name, need in layout.needs.items():
+                blank = layout.blank.series[name]
+                mine = self.series.setdefault(name, blank)
+                if mine is not blank:
+                    mine.fit(need, self)
         self.epoch += 1
 
     def adopt(self, layout: Layout) -> None:
         """Go on with other rules: equal conditions keep their counters, what is new starts from what was kept."""
         old, self.layout = self.layout, layout
+        self._match_again()
         self.series = {
             name: series
             for name, series in self.series.items()
@@ -238,12 +249,21 @@ class History:
         self.kept = {
             states[key]: self.kept[made] for key, made in old.states().items() if key in states and made in self.kept
         }
-        self.matched.clear()
         self.fit()
+
+    def _match_again(self) -> None:
+        """Which of the known metrics the patterns of other rules stand for: in the order that they had, else the row's."""
+        before, self.matched = self.matched, {}
+        order = dict.fromkeys((*(name for names in before.values() for name in names), *self.row, *sorted(self.names)))
+        for name in order:
+            for globs in self.layout.patterns_of(name):
+                if name in self.names:
+                    self._match(globs, name)
 
     def meet(self, names: Iterable[str]) -> None:
         """Remember names that were logged, also without a finite value; other plans must look again at new ones."""
-        known = joined(self.names, frozenset(names))
+        more = frozenset(names)
+        known = joined(self.names, more if len(self.names) < MOST_NAMES else more & self.layout.reads)
         if known is not self.names:
             self.names = known
             self.epoch += 1

@@ -22,7 +22,8 @@ from rltriage.rules.templates import BUILT_IN, fields
 
 T = TypeVar("T", bound=Tracker)
 S = TypeVar("S")
-ALWAYS = ("grad_norm", "lr", "n_episodes")
+EPISODES = "n_episodes"
+ALWAYS = ("grad_norm", "lr", EPISODES)
 """Metrics that the engine itself reads."""
 MOST_NAMES = 10_000
 """Metric names whose patterns are remembered."""
@@ -93,13 +94,20 @@ class Layout:
         self.shapes: dict[object, Any] = {}
         """What `plan` worked out about rows of some keys."""
         self._owner = self._private = ""
-        self._asked: list[set[str]] = []
-        self._lock = RLock()
+        self._asked: list[set[str]] | None = None
+        """The owners of what the condition that is being compiled asks for; None between conditions."""
+        self.lock = RLock()
+        """Held while the layout grows, and by runs that take over what it has grown by: they may be watched in threads."""
         self.blank = History(self, {}, series={})
         """The history of a run that has logged nothing, for metrics that a run has not logged."""
         for name in ALWAYS:
             self._need(name)
         self.rules = tuple(self._bind(rule) for rule in rules)
+        self.episodes = self.window(EPISODES, 21, "median", 3)
+        self.most_episodes = self.highest(EPISODES)
+        self.reads = frozenset[str]().union(*(bound.metrics | bound.vetoes for bound in self.rules))
+        self.reads = self.reads.union(*(hook.metrics for hook in self.hooks))
+        """The metrics that rules and counters name. Of what else a run logs only patterns speak."""
 
     def _bind(self, rule: Rule) -> Bound:
         """Compile a rule; a condition that fails to is reported by whoever watches a run with it."""
@@ -131,46 +139,53 @@ class Layout:
     # What runs ask.
 
     def patterns_of(self, name: str) -> tuple[tuple[str, ...], ...]:
-        """The groups of patterns that a metric's name matches; what they need of it is asked for by now."""
+        """The groups of patterns that a metric's name matches."""
         found = self._matches.get(name)
         if found is None:
-            with self._lock:
-                found = tuple(globs for globs in self._globs if any(fnmatchcase(name, glob) for glob in globs))
-                for globs in found:
-                    self._meet(globs, name)
-                if len(self._matches) < MOST_NAMES:
-                    self._matches[name] = found
+            found = tuple(globs for globs in self._globs if any(fnmatchcase(name, glob) for glob in globs))
+            if len(self._matches) < MOST_NAMES:
+                self._matches[name] = found
         return found
 
-    def _meet(self, globs: tuple[str, ...], name: str) -> None:
-        if (globs, name) not in self._met:
-            self._met.add((globs, name))
-            for met in self._globs[globs]:
-                met(name)
+    def meet(self, globs: tuple[str, ...], name: str) -> None:
+        """A run keeps a metric that matches patterns: ask for what they need of it."""
+        with self.lock:
+            if (globs, name) not in self._met:
+                self._met.add((globs, name))
+                for met in self._globs.get(globs, ()):
+                    met(name)
 
     def states(self) -> dict[Hashable, Kept[Any]]:
         """What conditions keep, by a key that another layout has too if it has an equal condition."""
-        return {key: made for key, made in self._cache.items() if isinstance(made, Kept)}
+        with self.lock:
+            return {key: made for key, made in self._cache.items() if isinstance(made, Kept)}
 
     # What conditions ask for.
 
     def _need(self, metric: str, size: int = 0) -> Need:
         found = self.needs.get(metric)
-        if found is None:
-            found = self.needs[metric] = Need(metric)
-            self.blank.series[metric] = Series(found, self.blank)
-            self.version += 1
-        if size > found.keep:
-            found.keep = size
-            self.version += 1
+        if found is not None and size <= found.keep:
+            return found
+        with self.lock:
+            found = self.needs.get(metric)
+            if found is None:
+                found = Need(metric)
+                self.blank.series[metric] = Series(found, self.blank)
+                self.needs[metric] = found
+                self.version += 1
+            if size > found.keep:
+                found.keep = size
+                self.version += 1
         return found
 
     def once(self, key: Hashable, make: Callable[[], S]) -> S:
         """See View."""
         found = self._cache.get(key)
         if found is None:
-            with self._lock:
-                found = self._cache[key] = make()
+            with self.lock:
+                found = self._cache.get(key)
+                if found is None:
+                    found = self._cache[key] = make()
         return cast(S, found)
 
     def last(self, metric: str) -> Reader:
@@ -260,7 +275,7 @@ class Layout:
         """See View."""
         self._need(metric, size)
         key = (self._private, metric, size)
-        self.once("at_firing", lambda: list[tuple[str, str, int]]()).append(key)
+        self.once("at_firing", lambda: dict[tuple[str, str, int], None]())[key] = None
         return lambda past: past.fired.get(key)
 
     def levels_of(self, rule: str) -> list[tuple[str, str, int]]:
@@ -285,16 +300,16 @@ class Layout:
     def track(self, metric: str, key: tuple[object, ...], make: Callable[[Any], T]) -> Callable[[Any], T]:
         """See View."""
         need = self._need(metric)
-        if key not in need.keys:
-            with self._lock:
+        with self.lock:
+            if key not in need.keys:
                 self._need(metric, make(self.blank).reach)
                 need.keys[key] = len(need.makes)
                 need.makes.append(make)
                 need.owners.append(set())
                 self.blank.series[metric].fit(need, self.blank)
                 self.version += 1
-        index = need.keys[key]
-        self._ask(need.owners[index])
+            index = need.keys[key]
+            self._ask(need.owners[index])
 
         def tracked(past: History) -> T:
             try:
@@ -307,21 +322,24 @@ class Layout:
 
     def check(self, condition: Condition) -> Check:
         """See View."""
-        key = ("check", self._private, condition)
-        found = self._cache.get(key)
-        if found is None:
-            outer, self._asked = self._asked, []
-            try:
-                found = self._cache[key] = (condition.bind(self), self._asked)
-            finally:
-                self._asked = outer
-        check, asked = found
-        for owners in asked:  # what another rule has asked for already serves this one too
-            self._ask(owners)
+        with self.lock:
+            key = ("check", self._private, condition)
+            found = self._cache.get(key)
+            if found is None:
+                outer, asked = self._asked, list[set[str]]()
+                self._asked = asked
+                try:
+                    found = self._cache[key] = (condition.bind(self), asked)
+                finally:
+                    self._asked = outer
+            check, asked = found
+            for owners in asked:  # what another rule has asked for already serves this one too
+                self._ask(owners)
         return cast(Check, check)
 
     def _ask(self, owners: set[str]) -> None:
-        self._asked.append(owners)
+        if self._asked is not None:
+            self._asked.append(owners)
         if self._owner:
             owners.add(self._owner)
 
@@ -337,10 +355,11 @@ class Layout:
         """See View."""
         ratio = mode == "ratio"
         name = f"{left} / {right}" if ratio else f"{left} - {right}"
-        if name not in self.derivations:
-            self._need(left), self._need(right), self._need(name)
-            self.derivations[name] = Derived(left, right, ratio)
-            self.version += 1
+        with self.lock:
+            if name not in self.derivations:
+                self._need(left), self._need(right), self._need(name)
+                self.derivations[name] = Derived(left, right, ratio)
+                self.version += 1
         return name
 
     def each_row(

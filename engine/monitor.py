@@ -12,7 +12,7 @@ from typing import Protocol
 from rltriage.engine.alerts import AlertBook
 from rltriage.engine.history import History, Reference
 from rltriage.engine.inference import INFERABLE, STATED, inferred, stated
-from rltriage.engine.layout import layout_of
+from rltriage.engine.layout import EPISODES, layout_of
 from rltriage.engine.lifecycle import RuleState
 from rltriage.engine.plan import Counting, Plan, Planner, finite, observed
 from rltriage.engine.reference import NONE_GIVEN
@@ -23,7 +23,6 @@ from rltriage.engine.rows import Fact, Row, Run
 from rltriage.rules.conditions.base import Verdict
 from rltriage.rules.model import Catalogue, RulePack
 
-EPISODES = "n_episodes"
 PARTIAL = 0.5
 """A row with fewer than this share of the usual episodes is a last, partial batch: read but not judged."""
 
@@ -352,7 +351,7 @@ class Monitor:
         history, layout = self._history, self._layout
         self._planner = Planner(history, self._roster.states, STATED)
         self._timed = [state for state in self._roster.states if state.rule.when.timed]
-        self._episodes, self._most_episodes = layout.window(EPISODES, 21, "median", 3), layout.highest(EPISODES)
+        self._episodes, self._most_episodes = layout.episodes, layout.most_episodes
 
     def _wake_all(self) -> None:
         """What resting rules relied on has changed."""

@@ -98,7 +98,8 @@ class Planner:
 
     def _make(self, names: tuple[str, ...], merged: frozenset[str], before: Plan | None) -> Plan:
         history, states, hooks = self._history, self._states, self.hooks
-        known = history.follow(names, None if before is None else before.known)
+        with history.layout.lock:
+            known = history.follow(names, None if before is None else before.known)
         history.meet(names)
         shape = shape_of(history.layout, names, merged, history.names)
         on = {state.rule.id for state in states if not state.skipped}
@@ -125,12 +126,14 @@ class Planner:
 
 def shape_of(layout: Layout, names: tuple[str, ...], merged: frozenset[str], seen: frozenset[str]) -> Shape:
     """What a row with these finite metrics is, where `seen` are all that the run has logged so far."""
-    key = (names, merged, seen)
+    new = layout.reads.intersection(names)
+    # A second record of a step that adds nothing to read is still no first record.
+    key = (new, merged & layout.reads, bool(merged), seen & layout.reads)
     found: Shape | None = layout.shapes.get(key)
     if found is None:
         if len(layout.shapes) >= MOST_SHAPES:
             layout.shapes.clear()
-        found = layout.shapes[key] = _shape(layout, frozenset(names), merged, seen)
+        found = layout.shapes[key] = _shape(layout, new, merged, seen & layout.reads)
     return found
 
 

@@ -44,15 +44,14 @@ def compile_engine(pack: RulePack, catalogue: Catalogue, rules_file: str = "rule
         loud, brief = (_firing(rule, alert, run) for run in ("loud", "brief"))
         for at, fires in ((0, []), (2 * _TICK, [loud, brief]), (2 * LINGER_SECONDS + 4 * _TICK, [])):
             expected.append({"eval_time": f"{at}s", "alertname": alert["alert"], "exp_alerts": fires})
-    return Compiled(_document([_group(pack.name, alerts)]), _tests(rules_file, series, expected))
+    return Compiled(_document([_group(pack.name, alerts)]), _tests(rules_file, [_case(series, expected)]))
 
 
 def compile_metrics(pack: RulePack, catalogue: Catalogue, rules_file: str = "rules.yml") -> Compiled:
     """Alerts on the gauges, for metrics without an engine beside them; what would mean something else is left out."""
     names = Names(catalogue.metrics)
     alerts: list[dict[str, Any]] = []
-    series: dict[str, dict[str, str]] = {}
-    expected: list[dict[str, Any]] = []
+    cases: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     for rule in pack.rules:
         try:
@@ -61,16 +60,15 @@ def compile_metrics(pack: RulePack, catalogue: Catalogue, rules_file: str = "rul
             left_out[rule.id] = str(reason)
             continue
         alerts.append(alert)
-        runs = {f"{rule.id} {word}": witness(rule.when, holds) for word, holds in (("holds", True), ("not", False))}
-        loud, quiet = runs
-        if runs[loud] is None or runs[quiet] is None:
+        loud, quiet = witness(rule.when, True), witness(rule.when, False)
+        if loud is None or quiet is None:
             continue
-        for run, values in runs.items():
-            series |= {entry["series"]: entry for entry in _metric_series(run, values or {}, names)}
-        expected.append({"eval_time": f"{_TICK}s", "alertname": alert["alert"], "exp_alerts": [_firing(rule, alert, loud)]})
-    return Compiled(
-        _document([_group(f"{pack.name}-metrics", alerts)]), _tests(rules_file, series.values(), expected), left_out
-    )
+        # A case of its own: the metrics of another rule's may make this one fire, too.
+        runs = {"loud": loud, "quiet": quiet}
+        series = {entry["series"]: entry for run, values in runs.items() for entry in _metric_series(run, values, names)}
+        fires = {"eval_time": f"{_TICK}s", "alertname": alert["alert"], "exp_alerts": [_firing(rule, alert, "loud")]}
+        cases.append(_case(series.values(), [fires]))
+    return Compiled(_document([_group(f"{pack.name}-metrics", alerts)]), _tests(rules_file, cases), left_out)
 
 
 def _alert(rule: Rule, catalogue: Catalogue, expression: str, identity: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -89,7 +87,7 @@ def _alert(rule: Rule, catalogue: Catalogue, expression: str, identity: Mapping[
     return {
         "alert": alert_name(rule.id),
         "expr": expression,
-        "labels": {name: label_value(value) for name, value in labels.items() if value},
+        "labels": {name: _literal(label_value(value)) for name, value in labels.items() if value},
         "annotations": {name: text for name, text in annotations.items() if text},
     }
 
@@ -139,12 +137,14 @@ def _metric_series(run: str, values: Mapping[str, float], names: Names) -> Itera
 def _firing(rule: Rule, alert: Mapping[str, Any], run: str) -> dict[str, Any]:
     """What `promtool` must find: every label and annotation, with the templates filled in."""
     filled = {"{{ $labels.run }}": run, "{{ $labels.severity }}": rule.severity, "{{ `{{` }}": "{{"}
-    annotations = dict(alert["annotations"])
-    for name, text in annotations.items():
+
+    def fill(text: str) -> str:
         for template, value in filled.items():
             text = text.replace(template, value)
-        annotations[name] = text
-    return {"exp_labels": {"run": run, **_identity(rule), **alert["labels"]}, "exp_annotations": annotations}
+        return text
+
+    labels, annotations = ({name: fill(text) for name, text in alert[key].items()} for key in ("labels", "annotations"))
+    return {"exp_labels": {"run": run, **_identity(rule), **labels}, "exp_annotations": annotations}
 
 
 def _labels(labels: Mapping[str, str]) -> str:
@@ -160,10 +160,12 @@ def _document(groups: list[dict[str, Any]]) -> str:
     return head + _dumped({"groups": groups})
 
 
-def _tests(rules_file: str, series: Iterable[dict[str, str]], expected: list[dict[str, Any]]) -> str:
-    case = {"interval": f"{_TICK}s", "input_series": list(series), "alert_rule_test": expected}
-    found = {"rule_files": [rules_file], "evaluation_interval": f"{_TICK}s", "tests": [case]}
-    return _dumped(found)
+def _case(series: Iterable[dict[str, str]], expected: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"interval": f"{_TICK}s", "input_series": list(series), "alert_rule_test": expected}
+
+
+def _tests(rules_file: str, cases: list[dict[str, Any]]) -> str:
+    return _dumped({"rule_files": [rules_file], "evaluation_interval": f"{_TICK}s", "tests": cases})
 
 
 def _dumped(value: object) -> str:

@@ -74,16 +74,28 @@ _SHAPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
+MOST_UNKNOWN = 20
+"""Unknown config facts that are told: a whole configuration of a framework may have thousands."""
+LONGEST_NAME = 80
+
+
 def unknown_facts(keys: Iterable[str], pack: RulePack) -> Iterator[str]:
     """A sentence for each fact that no profile knows (`keys` are those) and no rule of the pack reads: it may be a slip."""
     from rltriage.rules.crosscheck import rule_facts
     from rltriage.rules.profiles import FACTS
 
-    keys = list(keys)
+    keys, left = list(keys), MOST_UNKNOWN
     read = {fact for rule in pack.rules for fact in rule_facts(rule)} if keys else frozenset[str]()
     for key in keys:
         if key in read:
             continue
-        near = meant(key, FACTS)
+        if not left:
+            yield "no rule or profile knows several more of the config facts"
+            return
+        left -= 1
+        name = key if len(key) <= LONGEST_NAME else key[: LONGEST_NAME - 3] + "..."
+        near = meant(name, FACTS)
         hint = f"; did you mean '{near}'?" if near else ""
-        yield f"no rule or profile knows the config fact '{key}'{hint}"
+        # A name with a line's end or a terminal's control sequence is shown as Python writes it.
+        shown = f"'{name}'" if name.isprintable() else ascii(name)
+        yield f"no rule or profile knows the config fact {shown}{hint}"

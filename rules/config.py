@@ -140,7 +140,7 @@ def _config(root: Node | None, problems: list[Problem], folder: Path) -> Config:
         found += validate(root, _schema(), "the configuration")
         found += crosscheck(root)
     if root is None or found:
-        hidden = secrets_in(root) if root is not None else frozenset()
+        hidden = secrets_in(root, found) if root is not None else frozenset()
         found.sort(key=lambda problem: (problem.mark.line, problem.mark.column))
         raise RulePackError([redacted(problem, hidden) for problem in found])
     return _build(root, folder)

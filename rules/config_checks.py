@@ -6,7 +6,7 @@ A secret that was written out all the same is a problem; neither its message nor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from string import Template
 from urllib.parse import urlsplit
@@ -25,8 +25,10 @@ PLACEHOLDERS = (
 RUNBOOK_PLACEHOLDERS = ("fault", "rule")
 DAY = 86400.0
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
-_SECRET_KEY = re.compile(r"pass|secret|token|credential|auth|api.?key|apprise|cookie", re.IGNORECASE)
-_SECRET_LINE = re.compile(r"""(?i)^(.*(?:pass|secret|token|credential|auth|api.?key|apprise|cookie)[\w"'-]*\s*:\s*)\S.*$""")
+_SECRET_KEY = re.compile(r"pass|secret|token|credential|auth|api.?key|apprise|webhook|cookie|(?:^|_)key$", re.IGNORECASE)
+_SECRET_LINE = re.compile(
+    r"""(?i)^(.*(?:pass|secret|token|credential|auth|api.?key|apprise|webhook|cookie)[\w"'-]*\s*:\s*)\S.*$"""
+)
 _USER_INFO = re.compile(r"://[^/\s@]+@")
 _HIDDEN = "***"
 _SHORT = 5
@@ -147,13 +149,31 @@ def _placeholders(node: Node | None, names: tuple[str, ...]) -> Iterator[Problem
             yield node.problem("unknown", f"`${name}` stands for nothing", hint)
 
 
-def secrets_in(root: Node) -> frozenset[str]:
-    """Every text that may be a secret written out in the file, so that no message repeats it."""
-    return frozenset(_secrets(root, False))
+def secrets_in(root: Node, problems: Sequence[Problem] = ()) -> frozenset[str]:
+    """Every text that may be a secret written out in the file, so that no message repeats it.
+
+    What stands under a key that does not exist may have been meant for one that holds a secret, and where a mapping should
+    be, in `web` and `receivers`, a lone text may be the secret itself.
+    """
+    unknown = {(problem.mark.line, problem.mark.column) for problem in problems if problem.code == "unknown"}
+    found = set(_secrets(root, False))
+    for node in root.walk():
+        for name, below in node.entries.items():
+            key = node.key(name)
+            if (key.line, key.column) in unknown:
+                found.update(_secrets(below, True))
+    for part in (root.get("web"), root.get("receivers")):
+        for lone in (part, *part.elements) if part is not None else ():
+            if lone.kind == "scalar":
+                found.update(_secrets(lone, True))
+    return frozenset(found)
 
 
 def _secrets(node: Node, secret: bool) -> Iterator[str]:
-    """The texts below keys that sound secret, and URLs with a password; keys and the names of secrets are none."""
+    """The texts below keys that sound secret, and URLs with a password; keys and the names of secrets are none.
+
+    Of a webhook's URL the path is often the secret.
+    """
     if node.kind == "scalar" and node.value not in (None, "") and (secret or _USER_INFO.search(str(node.value))):
         yield str(node.value)
     for key, below in node.entries.items():

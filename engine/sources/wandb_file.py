@@ -1,9 +1,9 @@
 """The file that W&B keeps of every run, `wandb/*run-*/run-*.wandb`: read as it is, with nothing uploaded (extra `wandb`).
 
 The reader that wandb once had in Python (`DataStore`) is gone in 0.31, where only its command `wandb leet` shows such
-files. So the framing (LevelDB's log: blocks of 32 KiB, a record in one piece or several) is read here, and every record by
-the protobuf classes of the installed wandb. wandb writes a block when it is full or the run ends: a run followed live comes
-in portions. Checked against wandb 0.31. Source: issue 5.
+files. So the framing (LevelDB's log: blocks of 32 KiB, a record in one piece or several, each with its CRC-32) is read
+here, and every record by the protobuf classes of the installed wandb. wandb writes a block when it is full or the run ends:
+a run followed live comes in portions. Checked against wandb 0.31. Source: issue 5.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ _BLOCK = 32768
 _HEADER = 7
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _MAX_RECORD = 16 << 20
+_PORTION = 16 << 20
+"""Bytes that are read at once, whole blocks."""
 _PLUMBING = frozenset(("_runtime", "_wandb"))
 
 
@@ -88,22 +91,30 @@ class _RunFile:
 
     def new(self) -> Iterator[Record]:
         """The records that have come since."""
+        size = _PORTION
+        while (data := self._portion(size)) is not None:
+            begun = self._offset
+            for payload in self._payloads(data, begun - begun % _BLOCK):
+                self._number += 1
+                yield from self._read(payload)
+            if len(data) < size:
+                return
+            size = _PORTION if self._offset > begun else 2 * size
+
+    def _portion(self, size: int) -> bytes | None:
+        """So many bytes from the block on in which reading goes on; None if there is nothing new."""
         try:
             if os.path.getsize(self._path) <= self._offset:
-                return
+                return None
             with open(self._path, "rb") as file:
-                start = self._offset - self._offset % _BLOCK
-                file.seek(start)
-                data = file.read()
+                file.seek(self._offset - self._offset % _BLOCK)
+                return file.read(size)
         except OSError as error:
             raise SourceError(f"{self._path}: {error.strerror}") from None
-        for payload in self._payloads(data, start):
-            self._number += 1
-            yield from self._read(payload)
 
     def _payloads(self, data: bytes, start: int) -> Iterator[bytes]:
         """Whole records; `data` begins at the block at `start`. What is damaged costs the rest of its block."""
-        at, parts = self._offset - start, bytearray()
+        at, parts, whole = self._offset - start, bytearray(), False
         while at + _HEADER <= len(data):
             left = _BLOCK - at % _BLOCK
             if left < _HEADER:
@@ -111,24 +122,26 @@ class _RunFile:
                 continue
             length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
             piece = data[at + _HEADER : at + _HEADER + length]
-            if kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST) or length > left - _HEADER:
-                if at - at % _BLOCK + _BLOCK > len(data):
+            fits = kind in (_WHOLE, _FIRST, _MIDDLE, _LAST) and length <= left - _HEADER
+            if fits and len(piece) < length:
+                return
+            if not fits or zlib.crc32(piece, zlib.crc32(bytes((kind,)))) != int.from_bytes(data[at : at + 4], "little"):
+                if at + left > len(data):
                     return  # the end is being written
                 self._stats.refuse(self._number + 1, "a damaged block")
-                parts.clear()
-                at += left
+                at, whole = at + left, False
+                self._offset = start + at
                 continue
-            if len(piece) < length:
-                return
             at += _HEADER + length
             if kind in (_WHOLE, _FIRST):
-                parts.clear()
+                parts, whole = bytearray(), True  # without it, what follows is the end of a record whose start is damaged
             if len(parts) + length <= _MAX_RECORD:
                 parts += piece
             if kind in (_WHOLE, _LAST):
                 self._offset = start + at
-                yield bytes(parts)
-                parts.clear()
+                if whole:
+                    yield bytes(parts)
+                whole = False
 
     def _read(self, payload: bytes) -> Iterator[Record]:
         try:

@@ -69,8 +69,8 @@ class HeldOut(Kind):
 
     Training gain (mean of the last 5 rows less the mean of 3 at the first evaluation, over `scale`) >= `gain`, and training
     gain less held-out gain >= max(`gap`, `errors` * sqrt(2 * .25 / n)), n the logged `count` of evaluated episodes, else
-    `otherwise` (30 makes it .39). Unknown before the second evaluation. For two evaluations running use `for: 2`: an
-    observation of the rule is an evaluation.
+    `otherwise` (30 makes it .39). Unknown before the second evaluation, and while `scale` is not positive. For two
+    evaluations running use `for: 2`: an observation of the rule is an evaluation.
 
     held_out: {training: reward, held_out: eval_pass, gain: 0.2, gap: 0.25}
     """
@@ -115,7 +115,7 @@ class HeldOut(Kind):
             gains = interval(past)
             gained, held = gains.training_gain, gains.held_gain
             least, apart, span = gain(past), needed(past), scale(past)
-            if gained is None or held is None or not span or least is None or apart is None:
+            if gained is None or held is None or span is None or not span > 0.0 or least is None or apart is None:
                 return None
             return gained >= least * span and gained / span - held >= apart
 
@@ -152,7 +152,7 @@ class HeldOut(Kind):
         """The numbers that the check compares."""
         interval, apart = self._interval(view)(past), self._needed(view)(past)
         gained, held, span = interval.training_gain, interval.held_gain, self.scale.bind(view)(past)
-        gained = gained / span if gained is not None and span else None
+        gained = gained / span if gained is not None and span is not None and span > 0.0 else None
         values = known(training_gain=gained, held_out_gain=held, needed=apart)
         reason = (
             f"since the first evaluation {self.training} gained {text(gained)}, {self.held_out} {text(held)} "

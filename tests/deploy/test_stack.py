@@ -112,6 +112,12 @@ def test_a_port_that_is_taken_is_replaced():
         assert stack.free_address(port) != f"127.0.0.1:{port}"
 
 
+def test_two_stacks_at_once_each_have_a_receiver():
+    """The second takes another port, also where the first took the usual one after it was looked at."""
+    with stack.receiver(lambda alert: None) as one, stack.receiver(lambda alert: None) as other:
+        assert one.server_address != other.server_address
+
+
 def test_a_missing_server_is_one_sentence_with_the_way_to_get_it(monkeypatch):
     """Nothing has been started by then."""
     monkeypatch.setattr(stack, "SERVERS", Path("/nowhere"))

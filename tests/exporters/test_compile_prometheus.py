@@ -224,3 +224,20 @@ def test_templates_in_a_text_are_taken_literally(server_binary, tmp_path):
         [server_binary("promtool"), "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, timeout=60
     )
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("compile_", [compile_engine, compile_metrics])
+def test_texts_and_labels_of_a_pack_are_no_templates(server_binary, tmp_path, compile_):
+    """Braces, quotes and lines reach Alertmanager as they are; a second rule on the metric does not disturb the proof."""
+    promtool, hostile = server_binary("promtool"), "a\"b\n{{ .X }} {{ end }} '$x"
+    other = replace(RULE, id="gap-also", labels={"team": hostile}, why=hostile)
+    compiled = compile_(RulePack("p", (RULE, other)), CATALOGUE)
+    (tmp_path / "rules.yml").write_text(compiled.rules)
+    (tmp_path / "tests.yml").write_text(compiled.tests)
+    done = subprocess.run(
+        [promtool, "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    alerts = [alert for case in yaml.safe_load(compiled.tests)["tests"] for alert in case["alert_rule_test"]]
+    found = [fires["exp_labels"].get("team") for alert in alerts for fires in alert["exp_alerts"]]
+    assert hostile in found

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rltriage
-from rltriage.arguments import WatchOptions, check_options, unknown_facts
+from rltriage.arguments import MOST_UNKNOWN, WatchOptions, check_options, unknown_facts
 from rltriage.rules.loader import load_rules
 
 
@@ -71,3 +71,13 @@ def test_a_fact_of_ones_own_rules_is_known(tmp_path) -> None:
         "     suspects: {}, first_test: entropy_term_sign}\n"
     )
     assert [line.split("'")[1] for line in unknown_facts(["my_fact", "your_fact"], load_rules(str(pack)))] == ["your_fact"]
+
+
+def test_unknown_facts_are_told_in_bounds() -> None:
+    """Thousands of them, long names and control characters fill no terminal and change no line of it."""
+    pack = load_rules("triage")
+    said = list(unknown_facts(["evil\n\x1b[2Jname\u202e", "k" * 5000, *(f"zz{i}" for i in range(100_000))], pack))
+    assert len(said) == MOST_UNKNOWN + 1 and said[-1] == "no rule or profile knows several more of the config facts"
+    assert all(line.isprintable() and len(line) < 200 for line in said)
+    assert said[0].endswith(r"'evil\n\x1b[2Jname\u202e'")
+    assert len(list(unknown_facts((f"zz{i}" for i in range(MOST_UNKNOWN)), pack))) == MOST_UNKNOWN

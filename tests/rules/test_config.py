@@ -135,6 +135,15 @@ def test_a_runbooks_address_is_checked_at_its_place(value, place, words):
         "receivers:\n  - {name: a, webhook: http://x, basic_auth: {username: u, password: {evn: hunter2}}}",
         "receivers:\n  - name: a\n    password: hunter2: x",
         "sources: [{metrics: 'http://u:hunter2@host/metrics'}]",
+        "web: {tokn: hunter2}",
+        "web: hunter2",
+        "web: [hunter2]",
+        "receivers: hunter2",
+        "receivers: [hunter2]",
+        "tokn: {x: [{y: hunter2}]}",
+        "receivers: [{name: a, webhook: ['https://hooks.example/services/hunter2']}]",
+        "receivers: [{name: a, webhook: https://hooks.example/services/hunter2, min_severity: x}]",
+        "receivers: [{name: a, webhook: https://x, body: {key: hunter2, other: $nothing}}]",
     ],
 )
 def test_a_secret_that_was_written_out_is_refused_and_not_repeated(line):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,34 @@ def test_damage_costs_its_block(tmp_path: Path, data: bytes) -> None:
     found = list(source.records())
     assert source.stats.bad >= 1 and 50 < len(found) < 300
     assert found[-1].values["train/global_step"] == 309
+
+
+def test_no_damaged_value_is_taken(tmp_path: Path, data: bytes) -> None:
+    """Flipped bits and lost bytes cost rows, never change one; polls that find nothing new count nothing again."""
+    path, draw = tmp_path / "run-x.wandb", random.Random(1)
+    path.write_bytes(data)
+    right = {row.values.get("train/global_step"): row for row in WandbSource(str(path), [str(path)]).records()}
+    for _ in range(30):
+        damaged = bytearray(data)
+        for place in (draw.randrange(7, len(data) - 100) for _ in range(draw.choice([1, 5]))):
+            damaged[place] ^= 1 << draw.randrange(8)
+            if draw.random() < 0.3:
+                del damaged[place : place + draw.randrange(1, 40)]
+        path.write_bytes(damaged)
+        source = WandbSource(str(path), [str(path)])
+        found = list(source.records())
+        assert [row.values for row in found] == [right[row.values.get("train/global_step")].values for row in found]
+        bad = source.stats.bad
+        assert bad and source.poll() == source.poll() == [] and source.stats.bad == bad
+
+
+def test_a_large_file_is_read_in_portions(tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a record is longer than a portion."""
+    path = tmp_path / "run-x.wandb"
+    path.write_bytes(data)
+    whole = list(WandbSource(str(path), [str(path)]).records())
+    monkeypatch.setattr("rltriage.engine.sources.wandb_file._PORTION", 32768)
+    assert list(WandbSource(str(path), [str(path)]).records()) == whole
 
 
 def test_without_wandb_it_says_what_to_do(tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
