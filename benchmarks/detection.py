@@ -65,7 +65,7 @@ def _lines(on: Table, off: Table, bare: Table, manifest: Mapping[str, Any]) -> I
     yield from _table(bare)
     yield ""
     yield from _ranking(on, off)
-    yield from _variations(json.loads(VARIATIONS.read_text()))
+    yield from _variations(json.loads(VARIATIONS.read_text())["groups"])
     yield _GUARDS.format(**_cases())
     missed = shortfalls(on, off)
     yield _BARS

@@ -11,6 +11,7 @@ runs without invariants, bug reports) the right one has to be among the first tw
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -27,10 +28,13 @@ from margins import RUNS, logged
 
 from rltriage.detection import NOT_VISIBLE, Listener, without_checks
 from rltriage.engine.rows import Fact, Row, Run
+from rltriage.engine.rundir import write_atomically
 from rltriage.recorded import HEALTHY, read_runs
 from rltriage.watching import WatchedRun
 
-FILE = Path(__file__).parents[1] / "tests" / "data" / "variations.json"
+ROOT = Path(__file__).parents[1]
+FILE = ROOT / "tests" / "data" / "variations.json"
+PACK = ROOT / "rules" / "packs" / "triage.yaml"
 Rows = list[Row]
 Vary = Callable[[Rows, Run, random.Random], tuple[Rows, Run]]
 SCALED = (
@@ -369,6 +373,11 @@ def table(judged: Sequence[Judged]) -> dict[str, dict[str, dict[str, int]]]:
     return found
 
 
+def rules_hash() -> str:
+    """The hash of the pack that the rates speak of."""
+    return hashlib.sha256(PACK.read_bytes()).hexdigest()
+
+
 def main() -> None:
     """Judge everything and write what came of it."""
     parser = argparse.ArgumentParser(description="Vary healthy runs and faults; write the rates for docs/detection.md.")
@@ -391,8 +400,10 @@ def main() -> None:
     for group, shapes in found.items():
         for shape, cell in shapes.items():
             print(f"{group:<24}{shape:<20}{cell['right']:>4} of {cell['runs']:<4} {cell['alerts']} alerts")
-    before = json.loads(FILE.read_text()) if FILE.is_file() else {}
-    FILE.write_text(json.dumps({**before, **found}, indent=1) + "\n")  # groups that were not judged now keep their rates
+    before = json.loads(FILE.read_text())
+    groups = {**before["groups"], **found}  # groups that were not judged now keep their rates
+    rules = before["rules"] if options.only else rules_hash()
+    write_atomically(FILE, json.dumps({"rules": rules, "groups": groups}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
