@@ -1,11 +1,13 @@
-"""Writes the generated parts of the pages and of deploy/ anew: `make docs`. A test compares what is committed with it.
+"""Writes the generated parts of the pages, deploy/ and the rules' schema anew: `make docs`.
 
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the text around it is written by hand.
+A test compares what is committed with it. A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`;
+the text around it is written by hand.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections import Counter
@@ -349,10 +351,11 @@ def rebuilt(text: str) -> str:
 
 
 def build() -> dict[Path, str]:
-    """What every generated page and file of deploy/ has to hold."""
+    """What every generated page, the rules' schema and the files of deploy/ have to hold."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     found = {page: page.read_text(encoding="utf-8") for page in pages}
     found = {page: rebuilt(text) for page, text in found.items() if _PART.search(text)}
+    found[ROOT / "rules" / "rules.schema.json"] = json.dumps(pack_schema(), indent=2) + "\n"
     return found | import_module("manifests").generated()
 
 
