@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, json_option, parse_config, reference_option, rules_option
+from rltriage.cli.options import config_option, json_option, parse_config, profile_option, reference_option, rules_option
 from rltriage.cli.output import few
 
 if TYPE_CHECKING:
@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="SOURCE", shell_complete=completing.logs)
 @rules_option
 @config_option
-@click.option(
-    "--profile",
-    default="auto",
-    show_default=True,
-    help="The framework that wrote the log.",
-    shell_complete=completing.profiles,
-)
+@profile_option
 @reference_option
 @json_option
 def command(

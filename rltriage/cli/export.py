@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, parse_config
+from rltriage.cli.options import config_option, parse_config, profile_option
 from rltriage.cli.rules import PACK_HELP
 
 
@@ -19,13 +19,7 @@ from rltriage.cli.rules import PACK_HELP
 @click.option("--openmetrics", is_flag=True, help="Write OpenMetrics with timestamps to stdout (the default).")
 @click.option("--metrics-only", is_flag=True, help="Without the alerts that the rules see in the run.")
 @click.option("--rules", "packs", multiple=True, metavar="PACK", help=f"{PACK_HELP} Default: triage.")
-@click.option(
-    "--profile",
-    default="auto",
-    show_default=True,
-    help="The framework that wrote the log; auto goes by its keys.",
-    shell_complete=completing.profiles,
-)
+@profile_option
 @config_option
 @click.option(
     "--grafana", type=click.Path(path_type=Path), help="Write Grafana's dashboards and provisioning into a folder."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -72,15 +73,37 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text.")(function)
 
 
-def fail_on_option(function: F) -> F:
+def profile_option(function: F) -> F:
+    """`--profile NAME`: how a framework calls its metrics."""
+    return click.option(
+        "--profile",
+        default="auto",
+        show_default=True,
+        shell_complete=completing.profiles,
+        help="The framework that wrote the log; auto goes by its keys.",
+    )(function)
+
+
+def fail_on_option(default: str = "critical") -> Callable[[F], F]:
     """`--fail-on SEVERITY`: the lowest severity that makes the exit code 1."""
     return click.option(
         "--fail-on",
         type=click.Choice(["info", "warning", "critical", "never"]),
-        default="critical",
+        default=default,
         show_default=True,
         help="The lowest severity of a fired alert that makes the exit code 1.",
-    )(function)
+    )
+
+
+def service_options(function: F) -> F:
+    """What the commands that follow runs as a service have in common: `--file` and `--insecure`."""
+    file = click.option(
+        "--file", "config_file", type=click.Path(path_type=Path), help="A rltriage.yaml: sources, receivers, state."
+    )
+    insecure = click.option(
+        "--insecure", is_flag=True, help="Allow an address that others can reach without TLS and authentication."
+    )
+    return file(insecure(function))
 
 
 def parse_config(items: tuple[str, ...]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, json_option, parse_config
+from rltriage.cli.options import config_option, json_option, parse_config, profile_option
 
 
 @click.group("profiles")
@@ -60,13 +60,7 @@ def show(name: str, as_json: bool) -> None:
 
 @command.command("check", short_help="What SOURCE gives: mapped, unmapped, missing, facts.")
 @click.argument("source", shell_complete=completing.logs)
-@click.option(
-    "--profile",
-    default="auto",
-    show_default=True,
-    help="The framework that wrote the log; auto goes by its keys.",
-    shell_complete=completing.profiles,
-)
+@profile_option
 @config_option
 @json_option
 def check(source: str, profile: str, config: tuple[str, ...], as_json: bool) -> None:

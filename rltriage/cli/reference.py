@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, json_option, parse_config
+from rltriage.cli.options import config_option, json_option, parse_config, profile_option
 
 if TYPE_CHECKING:
     from rltriage.engine.reference import HealthyRun, Reference
@@ -28,13 +28,7 @@ def command() -> None:
 @click.argument("runs", nargs=-1, required=True, metavar="RUNS...", shell_complete=completing.logs)
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where the reference is written (JSON).")
 @click.option("--name", help="What the reference is called. Default: the file's stem.")
-@click.option(
-    "--profile",
-    default="auto",
-    show_default=True,
-    help="The framework that wrote the logs.",
-    shell_complete=completing.profiles,
-)
+@profile_option
 @config_option
 def build_command(runs: tuple[str, ...], output: str, name: str | None, profile: str, config: tuple[str, ...]) -> None:
     """Build a reference from RUNS: run directories or logs of at least ten seeds of one healthy configuration.

@@ -15,6 +15,7 @@ from rltriage.cli.options import (
     json_option,
     label_option,
     parse_config,
+    profile_option,
     reference_option,
     rules_option,
 )
@@ -33,13 +34,7 @@ if TYPE_CHECKING:
 @rules_option
 @config_option
 @label_option
-@click.option(
-    "--profile",
-    default="auto",
-    show_default=True,
-    help="The framework that wrote the log; auto goes by its keys.",
-    shell_complete=completing.profiles,
-)
+@profile_option
 @click.option(
     "--explain",
     "explained",
@@ -52,7 +47,7 @@ if TYPE_CHECKING:
 )
 @reference_option
 @json_option
-@fail_on_option
+@fail_on_option()
 def command(
     sources: tuple[str, ...],
     packs: tuple[str, ...],

@@ -10,7 +10,7 @@ import click
 
 from rltriage import __version__
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, parse_config, reference_option, rules_option
+from rltriage.cli.options import config_option, fail_on_option, parse_config, profile_option, reference_option, rules_option
 from rltriage.cli.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -34,21 +34,9 @@ _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".js
 @click.option("--format", "chosen", type=click.Choice(FORMATS), help="Default: by FILE's ending, else html.")
 @rules_option
 @config_option
-@click.option(
-    "--profile",
-    default="auto",
-    show_default=True,
-    help="The framework that wrote the log; auto goes by its keys.",
-    shell_complete=completing.profiles,
-)
+@profile_option
 @reference_option
-@click.option(
-    "--fail-on",
-    type=click.Choice(["info", "warning", "critical", "never"]),
-    default="never",
-    show_default=True,
-    help="The lowest severity of a fired alert that makes the exit code 1.",
-)
+@fail_on_option("never")
 def command(
     sources: tuple[str, ...],
     output: str | None,

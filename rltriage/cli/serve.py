@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, label_option, parse_config, rules_option
+from rltriage.cli.options import config_option, label_option, parse_config, profile_option, rules_option, service_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,19 +22,12 @@ if TYPE_CHECKING:
 
 @click.command("serve")
 @click.argument("sources", nargs=-1, metavar="[SOURCE...]", shell_complete=completing.logs)
-@click.option("--file", "config_file", type=click.Path(path_type=Path), help="A rltriage.yaml: sources, receivers, state.")
+@service_options
 @click.option("--page", default="127.0.0.1:8321", show_default=True, metavar="HOST:PORT", help="Where to serve the page.")
 @click.option(
     "--listen", metavar="HOST:PORT", help="Where to serve the gauges. Default: as configured, else 127.0.0.1:9464."
 )
-@click.option("--insecure", is_flag=True, help="Allow an address that others can reach without TLS and authentication.")
-@click.option(
-    "--profile",
-    default="auto",
-    show_default=True,
-    help="The framework that writes the logs; auto goes by keys.",
-    shell_complete=completing.profiles,
-)
+@profile_option
 @rules_option
 @config_option
 @label_option

@@ -76,7 +76,7 @@ def _seeds(context: click.Context, option: click.Parameter, text: str | None) ->
 @label_option
 @reference_option
 @json_option
-@fail_on_option
+@fail_on_option()
 def command(
     fault: str | None,
     seed: int,

@@ -16,8 +16,10 @@ from rltriage.cli.options import (
     json_option,
     label_option,
     parse_config,
+    profile_option,
     reference_option,
     rules_option,
+    service_options,
 )
 
 if TYPE_CHECKING:
@@ -30,16 +32,9 @@ if TYPE_CHECKING:
 
 @click.command("watch")
 @click.argument("sources", nargs=-1, metavar="[SOURCE...]", shell_complete=completing.logs)
-@click.option("--file", "config_file", type=click.Path(path_type=Path), help="A rltriage.yaml: sources, receivers, state.")
+@service_options
 @click.option("--listen", metavar="HOST:PORT", help="Where to serve the gauges. Default: a free port on 127.0.0.1.")
-@click.option("--insecure", is_flag=True, help="Allow an address that others can reach without TLS and authentication.")
-@click.option(
-    "--profile",
-    default="auto",
-    show_default=True,
-    help="The framework that writes the logs; auto goes by keys.",
-    shell_complete=completing.profiles,
-)
+@profile_option
 @rules_option
 @config_option
 @label_option
