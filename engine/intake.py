@@ -27,6 +27,7 @@ COARSE_PLACES = 5
 MAX_UNMAPPED = 10_000
 _UNDECIDED = 5
 _MISSING = object()
+_FLOAT = frozenset((float,))
 _ANY_TRAINING = frozenset(
     ("loss", "*_loss", "grad_norm", "gradient_norm", "l2_norm", "lr", "learning_rate", "acc*", "*accuracy")
 )
@@ -169,20 +170,20 @@ class Intake:
 
     def _metrics(self, plan: Plan, values: Mapping[str, Any]) -> dict[str, float] | None:
         """The metrics of a record, or None if it holds a mapping and must be flattened first."""
-        metrics: dict[str, float] = {}
-        for key, name, transform in plan.entries:
-            value = values[key]
-            if type(value) is not float:
-                if type(value) is dict:
-                    return None
-                value = self._other(name, value)
+        metrics = None if plan.others is None else _less(values, plan.others)
+        if metrics is None:
+            picked = plan.pick(values)
+            kinds = set(map(type, picked))
+            if dict in kinds:
+                return None
+            metrics = self._numbers(plan, picked) if kinds - _FLOAT else dict(zip(plan.names, picked, strict=True))
+        for name, transform in plan.transforms:
+            if name in metrics:
+                value = transform(metrics[name], values)
                 if value is None:
-                    continue
-            if transform is not None:
-                value = transform(value, values)
-                if value is None:
-                    continue
-            metrics[name] = value
+                    del metrics[name]
+                else:
+                    metrics[name] = value
         for group in plan.groups:
             numbers = [x for native in group.natives if (x := to_float(values[native])) is not None]
             if numbers:
@@ -193,6 +194,15 @@ class Intake:
                     metrics[group.name] = value
         if "adv_abs_max" not in metrics and "adv_min" in metrics and "adv_max" in metrics:
             metrics["adv_abs_max"] = max(abs(metrics["adv_min"]), abs(metrics["adv_max"]))
+        return metrics
+
+    def _numbers(self, plan: Plan, picked: Iterable[Any]) -> dict[str, float]:
+        """The numbers among values of any kind."""
+        metrics: dict[str, float] = {}
+        for name, value in zip(plan.names, picked, strict=True):
+            number = value if type(value) is float else self._other(name, value)
+            if number is not None:
+                metrics[name] = number
         return metrics
 
     def _other(self, name: str, value: Any) -> float | None:
@@ -293,6 +303,14 @@ class Intake:
         if len(self._plans) < 1000:
             self._plans[tuple(values)] = plan
         return plan
+
+
+def _less(values: Mapping[str, Any], others: Iterable[str]) -> dict[str, float] | None:
+    """A copy of a record without some keys, which is what costs least; None where a value is no float."""
+    metrics = dict(values)
+    for key in others:
+        del metrics[key]
+    return None if set(map(type, metrics.values())) - _FLOAT else metrics
 
 
 class _Copies:

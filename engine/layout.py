@@ -255,13 +255,20 @@ class Layout:
         extremes = self._extremes(metric)
         return lambda past: extremes(past).trough
 
-    def noise(self, metric: str, size: int = 30) -> Reader:
+    def noise(self, metric: str, size: int = 30) -> readers.Noise:
         """See View."""
         self._need(metric, size + 1)
         return self.once(("noise", metric, size), lambda: readers.Noise(metric, size))
 
     def gain_z(self, metric: str, baseline: int = 5, window: int = 5) -> Reader:
         """See View."""
+        return self._gain(metric, baseline, window)
+
+    def gain_keeps(self, metric: str, baseline: int, window: int, limit: Reader) -> Rest:
+        """See View."""
+        return self._gain(metric, baseline, window).keeps(limit)
+
+    def _gain(self, metric: str, baseline: int, window: int) -> readers.GainZ:
         begin, now, scale = self.start(metric, baseline), self.window(metric, window, "median"), self.noise(metric)
         key = ("gain_z", metric, baseline, window)
         return self.once(key, lambda: readers.GainZ(metric, begin, now, scale, baseline, window))

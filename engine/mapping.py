@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rltriage.engine.facts import config_value
@@ -45,6 +46,14 @@ class Plan(NamedTuple):
     step: str | None
     time: str | None
     entries: tuple[Entry, ...]
+    names: tuple[str, ...]
+    """The canonical names of the entries."""
+    pick: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    """The values of the entries out of a record."""
+    transforms: tuple[tuple[str, Transform], ...]
+    """The entries that have one."""
+    others: tuple[str, ...] | None
+    """The keys that are no entries; None unless all entries keep names and values, so that a record is a row less these."""
     groups: tuple[Group, ...]
     logged: tuple[tuple[str, str], ...]
     unmapped: tuple[str, ...]
@@ -59,8 +68,17 @@ class Plan(NamedTuple):
 def plan_for(profile: Profile, values: Mapping[str, Any], config: Mapping[str, Any]) -> Plan:
     """The plan for records with the keys of `values`; `config` holds what a metric may have to be divided by."""
     if not all(isinstance(key, str) for key in values):
-        return Plan(None, None, (), (), (), (), summary=False, config=False)
+        return Plan(None, None, (), (), _nothing, (), None, (), (), (), summary=False, config=False)
     return _Planner(profile, values, config).plan()
+
+
+def _nothing(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    return ()
+
+
+def _picker(keys: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """`itemgetter` of two keys and more; of one it would give no tuple."""
+    return itemgetter(*keys) if len(keys) > 1 else lambda values: tuple([values[key] for key in keys])
 
 
 class _Planner:
@@ -95,10 +113,19 @@ class _Planner:
         ]
         rest = [key for key in keys if key not in self._used]
         entries += [(key, key, None) for key in rest if key not in mapped]
+        entries = list(map(self._defined, entries))
+        same = all(key == name and transform is None for key, name, transform in entries)
+        if same:
+            place = {key: index for index, key in enumerate(keys)}
+            entries.sort(key=lambda entry: place[entry[0]])
         return Plan(
             step,
             time,
-            tuple(map(self._defined, entries)),
+            tuple(entries),
+            tuple(name for _, name, _ in entries),
+            _picker(tuple(key for key, _, _ in entries)),
+            tuple((name, transform) for _, name, transform in entries if transform is not None),
+            tuple(keys.keys() - {name for _, name, _ in entries}) if same else None,
             tuple(groups),
             tuple(logged),
             tuple(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from rltriage.engine.aggregates import Head, Series, WindowFunction, window_function
 from rltriage.engine.rows import Fact
-from rltriage.rules.conditions.base import Guard, Guards, Passing, Reader
+from rltriage.rules.conditions.base import ROWS, Guard, Guards, Passing, Reader
 from rltriage.rules.conditions.limits import side
-from rltriage.rules.conditions.noise import median, scale_of, standard_error, z_score
+from rltriage.rules.conditions.noise import NORMAL, median, scale_of, standard_error, z_score
 
 if TYPE_CHECKING:
     from rltriage.engine.history import History
@@ -235,6 +235,20 @@ class Noise:
             self._renew(steps, series)
         return steps.scale
 
+    def span(self, past: History, rows: int) -> tuple[float, float] | None:
+        """The least and the greatest that the noise can be in the next `rows` observations, whatever they are.
+
+        Each takes one of the sorted differences away and adds another, so that the middle moves by one place at most. None
+        while there are fewer than `size` observations, or where it could get among those that are 0.
+        """
+        if self(past) is None:
+            return None
+        ordered = past.memo[self].ordered
+        low, high = (len(ordered) - 1) // 2 - rows, len(ordered) // 2 + rows
+        if len(ordered) < self.size - 1 or low < 0 or ordered[low] == 0.0:
+            return None
+        return NORMAL * ordered[low], NORMAL * ordered[high]
+
     def _renew(self, steps: _Steps, series: Series) -> None:
         values, ordered = series.values, steps.ordered
         if series.version == steps.version + 1 and len(values) > self.size:
@@ -246,14 +260,18 @@ class Noise:
         steps.scale = scale_of(ordered) if len(ordered) >= 2 else None
 
 
+RESTING = 8
+"""Rows for which a gain may rest."""
+
+
 class GainZ(_Remembered):
     """(now - start) in standard errors; None before baseline + window observations."""
 
-    __slots__ = ("begin", "enough", "now", "parts", "scale")
+    __slots__ = ("begin", "enough", "now", "parts", "scale", "size")
 
-    def __init__(self, metric: str, begin: Reader, now: Reader, scale: Reader, baseline: int, size: int) -> None:
+    def __init__(self, metric: str, begin: Reader, now: Reader, scale: Noise, baseline: int, size: int) -> None:
         super().__init__(metric)
-        self.begin, self.now, self.scale = begin, now, scale
+        self.begin, self.now, self.scale, self.size = begin, now, scale, size
         self.parts, self.enough = 1.0 / baseline + 1.0 / size, baseline + size
 
     def compute(self, series: Series, past: History) -> float | None:
@@ -263,6 +281,31 @@ class GainZ(_Remembered):
             return None
         spread = self.scale(past)
         return None if spread is None else z_score(current - first, standard_error(spread, self.parts))
+
+    def keeps(self, limit: Reader) -> Callable[[History], Guards | None]:
+        """How a comparison with a limit rests: for a few rows, in which the noise cannot change by much, on one side.
+
+        The side is that of the level at which (now - start) / error is the limit, for any error that there may be; most of
+        the newest observations lie on it, so that their median stays there.
+        """
+
+        def rest(past: History) -> Guards | None:
+            bound, z = limit(past), self(past)
+            noise = self.scale.span(past, RESTING)
+            if bound is None or z is None or noise is None:
+                return None
+            first, current = self.begin(past), self.now(past)
+            assert first is not None and current is not None
+            shifts = [bound * standard_error(scale, self.parts) for scale in noise]
+            margin = 1e-9 * (abs(first) + max(map(abs, shifts))) + 1e-300
+            low, high = first + min(shifts) - margin, first + max(shifts) + margin
+            edges = (high, inf) if current > high else (-inf, low) if current < low else None
+            values = past.series[self.metric].values[-self.size :]
+            if edges is None or 2 * sum(not edges[0] <= value <= edges[1] for value in values) >= len(values):
+                return None
+            return Guard(self.metric, *edges), Guard(ROWS, 0.0, RESTING)
+
+        return rest
 
 
 NUMBERS = (int, float)

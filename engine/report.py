@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rltriage.rules.model import Severity
 
@@ -97,8 +97,7 @@ class Incident:
     changed: tuple[ConfigChange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StepReport:
+class StepReport(NamedTuple):
     """What one row changed: the transitions in order, and the incident if its first two suspects changed."""
 
     step: int

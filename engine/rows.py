@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Provenance = Literal["declared", "logged", "inferred"]
 
@@ -41,8 +41,7 @@ class Run:
             object.__setattr__(self, "labels", {writable(name): writable(value) for name, value in self.labels.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """The metrics of one step under canonical names. Absent metrics are absent keys; NaN and infinities are kept.
 
     `time` is wall time in unix seconds, or None where the log does not say.
@@ -53,8 +52,7 @@ class Row:
     time: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One record as a logger wrote it, before a profile names its metrics. Values may be anything JSON can hold.
 
     `step` is None where the log has no step key (the ordinal becomes the step, and the run says so).

@@ -58,7 +58,7 @@ def judge(requires: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -
     unknown: list[str] = []
     violated: list[str] = []
     for fact, tests in requires.items():
-        verdict = _judge_fact(tests, facts.get(fact))
+        verdict = fact_passes(tests, facts.get(fact))
         if verdict is False:
             violated.append(fact)
         elif verdict is None:
@@ -72,8 +72,8 @@ def judge(requires: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -
     return Judgement(None, tuple(unknown), (), f"a fault only if {wanted}: pass {flags}")
 
 
-def _judge_fact(tests: Mapping[str, Any], value: Any) -> bool | None:
-    """All tests of one fact, in Kleene logic."""
+def fact_passes(tests: Mapping[str, Any], value: Any) -> bool | None:
+    """All tests of one fact in Kleene logic, without a word about it; None is a fact that is unknown."""
     known = value is not None
     if "known" in tests and tests["known"] != known:
         return False

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.json import decode
+
 from rltriage.engine.rows import Record
 from rltriage.engine.sources.base import SourceStats, to_step
 
@@ -22,7 +24,7 @@ class JsonLines:
 
     def feed(self, number: int, line: str) -> Iterable[Record]:
         try:
-            value = json.loads(line)
+            value = parsed(line)
         except (ValueError, RecursionError):
             if line and not line.isspace():
                 self._stats.refuse(number, _why(line))
@@ -37,6 +39,18 @@ class JsonLines:
 
     def reset(self) -> None:
         return None
+
+
+def parsed(line: str) -> Any:
+    """A line's value. Raises ValueError or RecursionError where it is no JSON.
+
+    msgspec takes a third of the time, and gives all lines the same key objects. What it is too strict for (NaN, Infinity,
+    half a surrogate pair) the standard library reads.
+    """
+    try:
+        return decode(line)
+    except ValueError:
+        return json.loads(line)
 
 
 def unwrap(value: dict[str, Any]) -> Record:

@@ -86,8 +86,8 @@ class Collector:
         if self._may_infer:
             self._inferred |= inferred(row.metrics, self.facts)
             self._may_infer = not self.facts.keys() >= INFERABLE
-        if len(row.metrics) != len(self._names) or tuple(row.metrics) != self._names:
-            self._names = tuple(row.metrics)
+        if self.curves.names is not self._names:
+            self._names = self.curves.names
             self._checked = tuple(name for name in self._names if name.startswith("check_"))
         for name in self._checked:
             self.checks[name] = row.metrics[name]

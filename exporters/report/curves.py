@@ -131,16 +131,19 @@ class Curves(Mapping[str, Curve]):
         self._curves: dict[str, Curve] = {}
         self._first: int | None = None
         self._last = 0
-        self._names: tuple[str, ...] = ()
+        self.names: tuple[str, ...] = ()
+        """The metrics of the newest row; the same object while they are the same."""
         self._steps: list[int] = []
         self._rows: list[tuple[float, ...]] = []
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take a row's metrics."""
         names = tuple(metrics)
-        if names != self._names or step <= self._last or len(self._rows) >= self._buckets:
+        others = names != self.names
+        if others or step <= self._last or len(self._rows) >= self._buckets:
             self._flush()
-            self._names = names
+        if others:
+            self.names = names
         if self._first is None:
             self._first = step
         elif step < self._last:
@@ -164,7 +167,7 @@ class Curves(Mapping[str, Curve]):
     def _flush(self) -> None:
         if not self._rows:
             return
-        for name, values in zip(self._names, zip(*self._rows, strict=True), strict=True):
+        for name, values in zip(self.names, zip(*self._rows, strict=True), strict=True):
             curve = self._curves.get(name)
             if curve is None:
                 if len(self._curves) >= MAX_METRICS:

@@ -196,6 +196,9 @@ class View(Protocol):
     def gain_z(self, metric: str, baseline: int = 5, window: int = 5) -> Reader:
         """(now - start) in units of its own standard error (DESIGN, Definitions); 0 or an infinity without noise."""
 
+    def gain_keeps(self, metric: str, baseline: int, window: int, limit: Reader) -> Rest:
+        """How a comparison of `gain_z` with a limit rests, as long as the limit does not change."""
+
     def best(self, metric: str, size: int = 5) -> Reader:
         """The largest median of `size` consecutive observations so far."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rltriage.rules.conditions.base import Check, Kind, Past, Rest, Verdict, View, forever
-from rltriage.rules.facts import judge
+from rltriage.rules.facts import fact_passes
 
 Scalar = float | bool | str
 
@@ -49,12 +49,8 @@ class FactIs(Kind):
 
     def bind(self, view: View) -> Check:
         """Compile; facts may still be inferred during the run, so they are read at every check."""
-        read, name, requires = view.fact_text(self.name), self.name, {self.name: self.tests()}
-
-        def check(past: Past) -> bool | None:
-            return judge(requires, {name: read(past)}).holds
-
-        return check
+        read, tests = view.fact_text(self.name), self.tests()
+        return lambda past: fact_passes(tests, read(past))
 
     def rest(self, view: View) -> Rest:
         """Until facts change."""

@@ -130,6 +130,8 @@ class Threshold(Kind):
         passing, extreme, bound = self._passing(), self._extreme(), limit.bind(view)
         if passing is not None:
             kept = view.keeps(passing, bound)
+        elif self._is_gain:
+            kept = view.gain_keeps(self.metric, self.baseline, self.recent, bound)
         else:
             kept = rest_apart(name, self.left, limit, view) if name in LIMITS[:4] else never
         if extreme is not None:
@@ -177,6 +179,12 @@ class Threshold(Kind):
         """Whether the left side is the newest value or its size, and nothing else."""
         window = self.window is None or (self.window.last == 1 and not self.window.skip)
         return window and self.stat == "last" and self.max_age is None and self.times == 1.0 and self.plus is None
+
+    @property
+    def _is_gain(self) -> bool:
+        """Whether the gain is compared with a limit, and nothing else."""
+        plain = self.max_age is None and self.times == 1.0 and self.plus is None and not self.abs
+        return self.stat == "gain_z" and self.limit[0] in LIMITS[:4] and plain
 
     def _passing(self) -> Passing | None:
         """The comparison where the left side is the statistic of a window of several, and nothing else."""

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.recorded import read_runs
+from rltriage.rules.conditions import terms
 from rltriage.rules.conditions.limits import side, unequal
+from rltriage.rules.conditions.threshold import Threshold
 from rltriage.rules.loader import load_rules
+from rltriage.rules.model import Rule, RulePack
 
 RUNS = Path(__file__).parents[1] / "data" / "runs"
 PACK = load_rules("triage")
@@ -148,3 +151,41 @@ def test_unequal_values_stay_unequal(value, bound, other) -> None:
     low, high = unequal(value, bound)
     assert low <= value <= high
     assert not low <= other <= high or (other == bound) == (value == bound)
+
+
+def gain_rules() -> RulePack:
+    """Gains compared with limits of every kind."""
+    limits = [(word, limit) for word in ("above", "at_least", "below", "at_most") for limit in (-4, -1, 0, 2, 5)]
+    rules = [
+        Rule(
+            f"gain-{word}-{limit}",
+            "x",
+            "outcome",
+            "warning",
+            Threshold(metric="reward", stat="gain_z", **{word: terms.number(limit)}),
+            {"mask_shift": 1.0},
+            "invariants",
+        )
+        for word, limit in limits
+    ]
+    return RulePack("gains", tuple(rules))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_gain_rests_no_longer_than_its_noise_allows(seed) -> None:
+    """The noise falls from one row to the next, while the values stay: soon a small gain is many standard errors."""
+    pack, draw = gain_rules(), random.Random(seed)
+    rows, level, spread = [], 0.5, 0.1
+    for step in range(400):
+        if draw.random() < 0.04:
+            level, spread = 0.5 + draw.choice([-0.15, -0.03, 0.0, 0.03, 0.15]), draw.choice([0.1, 0.01, 0.001, 0.0])
+        rows.append(Row(step, {"reward": level + spread * draw.gauss(0, 1)}))
+    asleep = 0
+    said = {}
+    for kind in (Monitor, Restless):
+        monitor, told = kind(Run("run"), pack, PACK.catalogue), []
+        for row in rows:
+            told.append((monitor.observe(row), [monitor.explain(rule.id).holds for rule in pack.rules]))
+            asleep += sum(state.guards is not None for state in monitor._roster.states)
+        said[kind] = told
+    assert same(said[Monitor], said[Restless]) and asleep > len(rows)

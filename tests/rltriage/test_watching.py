@@ -37,7 +37,7 @@ def test_seconds_grow_and_the_interval_is_the_rows_own(recorded):
     watched = WatchedRun(Run("a"), pack, (gauges,))
     seconds = []
     for row in recorded[0].rows[:6]:
-        watched.emit(replace(row, time=1000.0 + 30 * row.step))
+        watched.emit(row._replace(time=1000.0 + 30 * row.step))
         seconds += shown(gauges, "a", "rltriage_evaluation_seconds_total")
     assert seconds == sorted(seconds) and len(set(seconds)) == 6 and 0 < seconds[0] < seconds[-1] < 60
     assert shown(gauges, "a", "rltriage_row_interval_seconds") == [30.0]

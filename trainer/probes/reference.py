@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -74,7 +73,7 @@ def train_checked(
     first = as_metrics(run_all_checks(full_reference_probe(job.fault, job.config))) if job.checks else {}
 
     def emit_checked(row: Row) -> object:
-        return emit(row if row.step else replace(row, metrics={**row.metrics, **first}))
+        return emit(row if row.step else row._replace(metrics={**row.metrics, **first}))
 
     train(
         job.config,
