@@ -22,7 +22,7 @@ from rltriage.exporters import exposition
 from rltriage.exporters.naming import Family, Names, Series
 from rltriage.exporters.samples import FIRST, LAST, Columns, Entry, Lines, Sample
 from rltriage.exporters.state import Alerts, Health, Snapshot
-from rltriage.rules.model import MetricInfo, Rule
+from rltriage.rules.model import MetricInfo, Rule, RulePack
 
 RUNS = Family("rltriage_exporter_runs", "gauge", "Runs that the exporter holds")
 FAILURES = Family("rltriage_exporter_failures", "counter", "Rows or values that the exporter could not handle")
@@ -55,6 +55,7 @@ class Gauges:
     ) -> None:
         self._names = Names(metrics, max_extra)
         self._quiet = Snapshot(Alerts.quiet(rules))
+        self._shows_quiet = bool(self._quiet.alerts.firing)
         self._linger = linger
         self._max_runs = max_runs
         self._clock = clock
@@ -70,6 +71,11 @@ class Gauges:
         self._cached_more: list[Sample] = []
         self._failures = 0
         self._runs_refused = 0
+
+    def use(self, pack: RulePack) -> None:
+        """Show other rules at 0, of runs that begin from now on; those that run show a rule once it fires."""
+        if self._shows_quiet:
+            self._quiet = Snapshot(Alerts.quiet(pack.rules))
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Take a row and what it changed; `row` is None for a report of the clock alone (overdue, ended).

@@ -35,7 +35,7 @@ from rltriage.reloading import RELOAD_SECONDS, RuleFiles
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.model import SEVERITIES, Severity
 from rltriage.trainer.hooks.ranks import is_rank_zero
-from rltriage.watching import Journal, Sink, WatchedRun
+from rltriage.watching import Journal, Sink, WatchedRun, use_rules
 
 if TYPE_CHECKING:
     from rltriage.exporters.gauges import Gauges
@@ -212,8 +212,8 @@ class Watch:
         """Take rules that were read anew, and let a thread look for a change now and then: reading takes too long here."""
         if self._read is not None:
             self._pack, self._read = self._read, None
-            self._notices.catalogue = self._pack.catalogue
             if self._run is not None:
+                use_rules(self._run.sinks, self._pack)
                 self._run.reload(self._pack)
         now = time.monotonic()
         if now >= self._next_look and (self._reader is None or not self._reader.is_alive()):
@@ -250,7 +250,7 @@ class Watch:
         return alert.state == "firing" and alert.severity in self._halting and alert.explained_by is None
 
     def _start(self, intake: Intake) -> WatchedRun:
-        self._notices.catalogue = self._pack.catalogue
+        self._notices.use(self._pack)
         gauges: list[Sink] = [] if self._gauges is None else [self._gauges]
         before = self._before(intake.run.profile)
         for sentence in unknown_facts((key for key in intake.unknown_config if key in self._declared), self._pack):

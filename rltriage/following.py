@@ -28,7 +28,7 @@ from rltriage.engine.sources.lines import MOST_AT_ONCE
 from rltriage.rules.config import SourceConfig, text_of
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.model import RulePack
-from rltriage.watching import Sink, WatchedRun
+from rltriage.watching import Sink, WatchedRun, use_rules
 
 log = logging.getLogger("rltriage.service")
 
@@ -221,6 +221,7 @@ class Fleet:
     def reload(self, pack: RulePack) -> None:
         """Take other rules. Unchanged ones keep their state."""
         self.pack = pack
+        use_rules(self._sinks, pack)
         for watched in self.runs.values():
             self._after(watched, watched.reload(pack))
 

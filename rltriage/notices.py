@@ -11,7 +11,7 @@ from rltriage.engine.report import Alert, Incident, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.state import RunState
 from rltriage.exporters.text import alert_text, incident_text
-from rltriage.rules.model import Catalogue
+from rltriage.rules.model import Catalogue, RulePack
 from rltriage.trainer.hooks.trackers import Post, Trackers
 
 _log = logging.getLogger("rltriage")
@@ -23,7 +23,7 @@ class Notices:
     """
 
     def __init__(self, on_alert: Callable[[Alert], object] | None, quiet: bool) -> None:
-        self.catalogue = Catalogue({}, {}, {})
+        self._catalogue = Catalogue({}, {}, {})
         self._on_alert = on_alert
         self._quiet = quiet
         self._trackers = Trackers()
@@ -33,6 +33,10 @@ class Notices:
     def failures(self) -> int:
         """Calls of `on_alert` that raised and posts that reached no tracker."""
         return self._failures + self._trackers.failures
+
+    def use(self, pack: RulePack) -> None:
+        """Take the titles of faults and tests."""
+        self._catalogue = pack.catalogue
 
     def introduce(self, what: str) -> None:
         """Say once that somebody watches, and where to look: a run without a fault is silent from here on."""
@@ -74,10 +78,10 @@ class Notices:
             if alert.state == "firing" and alert.severity != "info" and alert.explained_by is None:
                 fault = alert.suspects[0].fault if alert.suspects else alert.rule
                 named.add(fault)
-                yield _post(alert.rule, fault, alert, alert_text(alert, self.catalogue, width))
+                yield _post(alert.rule, fault, alert, alert_text(alert, self._catalogue, width))
         incident = report.incident
         if incident is not None and incident.suspects and incident.suspects[0].fault not in named:
-            yield _post("incident", incident.suspects[0].fault, incident, incident_text(incident, self.catalogue, width))
+            yield _post("incident", incident.suspects[0].fault, incident, incident_text(incident, self._catalogue, width))
 
 
 def _post(rule: str, fault: str, about: Alert | Incident, text: str) -> Post:

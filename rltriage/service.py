@@ -76,6 +76,10 @@ class Deliveries:
         self._clock = clock
         self._incidents: dict[str, Incident] = {}
 
+    def use(self, pack: RulePack) -> None:
+        """Word messages by other rules."""
+        self._dispatcher.use(pack.catalogue)
+
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Accept the report's transitions."""
         if report.incident is not None:

@@ -41,6 +41,21 @@ class Meter(Protocol):
         ...
 
 
+@runtime_checkable
+class Ruled(Protocol):
+    """A sink that speaks of rules, faults and tests, and is told when they are others."""
+
+    def use(self, pack: RulePack) -> object:
+        """From now on these hold."""
+
+
+def use_rules(sinks: Iterable[Sink], pack: RulePack) -> None:
+    """Tell those sinks that speak of rules of others; before the runs take them, whose alerts then close or fire."""
+    for sink in sinks:
+        if isinstance(sink, Ruled):
+            sink.use(pack)
+
+
 class WatchedRun:
     """Evaluates one run's rows and hands each report to every sink, in their order.
 
@@ -129,6 +144,10 @@ class Journal:
     def __init__(self, directory: RunDirectory, catalogue: Catalogue) -> None:
         self.directory = directory
         self._catalogue = catalogue
+
+    def use(self, pack: RulePack) -> None:
+        """Take the titles of other faults and tests."""
+        self._catalogue = pack.catalogue
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Append the row, then every transition but `pending`, then the incident if it changed."""

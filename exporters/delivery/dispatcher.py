@@ -105,6 +105,10 @@ class Dispatcher:
         self._windows: dict[tuple[str, str], float] = {}
         self._winding_up = False
 
+    def use(self, catalogue: Catalogue) -> None:
+        """Word messages with the titles of another catalogue."""
+        self._catalogue = catalogue
+
     def offer(
         self,
         alerts: Iterable[Alert],

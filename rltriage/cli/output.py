@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rltriage.engine.rows import Row, Run
     from rltriage.exporters.state import RunState
     from rltriage.replaying import Replayed
-    from rltriage.rules.model import Catalogue
+    from rltriage.rules.model import Catalogue, RulePack
 
 
 @contextmanager
@@ -47,6 +47,10 @@ class JsonLines:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         pass
 
+    def use(self, pack: RulePack) -> None:
+        """Take the titles of other faults and tests."""
+        self._catalogue = pack.catalogue
+
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Every transition but `pending`, in order, then the incident."""
         from rltriage.exporters.jsonlines import alert_json, dumps, incident_json
@@ -75,6 +79,10 @@ class TextBlocks:
 
         self._catalogue = catalogue
         self._console = Console(highlight=False, soft_wrap=True)
+
+    def use(self, pack: RulePack) -> None:
+        """Take the titles of other faults and tests."""
+        self._catalogue = pack.catalogue
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """What changed, as `Changes` has it, then the incident."""

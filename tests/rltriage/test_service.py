@@ -23,6 +23,7 @@ from rltriage.engine.sources.lines import MOST_AT_ONCE
 from rltriage.exporters.delivery.silences import Silence, Silences
 from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.http import serve_metrics
+from rltriage.exporters.page.board import Board
 from rltriage.following import expand
 from rltriage.rules.config import load_config
 from rltriage.rules.errors import DeliveryError, RulePackError
@@ -64,7 +65,7 @@ def setup(tmp_path, hook, am):
     opened = []
 
     def make(**given) -> Service:
-        service = Service(load_config(file), clock=given.get("clock", clock))
+        service = Service(load_config(file), **{"clock": clock} | given)
         service.open()
         opened.append(service)
         return service
@@ -235,6 +236,32 @@ def test_rules_are_reloaded_when_a_file_changes_and_kept_when_it_is_wrong(setup,
     write(tmp_path, "r1", 0.4, start=2)
     turn(service)
     assert told(hook) == [("r1", "firing")]
+
+
+OWN = """faults: {frost: {title: The weights are frozen, summary: S, first_test: thaw}}
+first_tests: {thaw: {title: Thaw, tier: rows, how: Look at the lr, decides: {yes: frost}}}
+rules:
+  - {id: cold, summary: x, group: optimizer, severity: critical, when: {threshold: {metric: reward, above: .4}},
+     suspects: {frost: 0.9}, first_test: thaw, why: measured}
+  - {id: warm, summary: x, group: optimizer, severity: critical, when: {threshold: {metric: reward, above: 9}},
+     suspects: {frost: 0.9}, first_test: thaw}
+"""
+
+
+def test_who_speaks_of_rules_hears_of_reloaded_ones(setup, tmp_path, hook) -> None:
+    """The page, messages and the series at 0 know a rule, its fault and its test from the reload on."""
+    board = Board()
+    service = setup(sinks=lambda pack: (board.use(pack),))
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(rules.read_text().replace("rules:\n", OWN, 1))
+    service.reload_if_changed()
+    write(tmp_path, "r1", 0.1)
+    turn(service)
+    report = board.report("r1")
+    assert report.rules["cold"].why == "measured" and len(report.symptoms) == 1
+    assert re.search(r'rltriage_alert_\w+{run="r1",rule="warm".*} 0\.0\n', service.gauges.render().decode())
+    assert any("The weights are frozen" in alert["title"] and "Look at the lr" in alert["text"]
+               for _, body in hook.accepted for alert in [body, *body["alerts"]])  # fmt: skip
 
 
 def test_a_state_folder_serves_one_service(setup, tmp_path):
