@@ -1,7 +1,8 @@
 """What of deploy/ is generated: `make docs` writes it with the pages, and the same test sees when it is stale.
 
 The rule files of deploy/prometheus, Grafana's dashboards and provisioning, and deploy/kubernetes/rules.yaml: PrometheusRule
-objects of the compiled shipped pack with the example pack of a user (mine.yaml), and of each of those rule files.
+objects of the compiled shipped pack with the example pack of a user (mine.yaml), and of each of those rule files. The
+pack's alerts link to where those do that the engine pushes itself (rltriage.yaml beside them).
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from pathlib import Path
 
 from rltriage.exporters import grafana
 from rltriage.exporters.compile_prometheus import compile_engine
+from rltriage.exporters.delivery.message import Links
 from rltriage.exporters.meta_alerts import meta_alerts
 from rltriage.exporters.prometheusrule import prometheus_rule
 from rltriage.exporters.recording import recording_rules
+from rltriage.rules.config import load_config
 from rltriage.rules.loader import load_rules
 
 HERE = Path(__file__).resolve().parent
@@ -25,6 +28,8 @@ def generated() -> dict[Path, str]:
     found = {HERE / "prometheus" / f"{name}.yaml": text for name, text in rules.items()}
     found |= {HERE / "grafana" / name: text for name, text in grafana.files().items()}
     pack = load_rules("triage", str(HERE / "kubernetes" / "mine.yaml"))
-    objects = [prometheus_rule(compile_engine(pack, pack.catalogue).rules, "rltriage")]
+    config = load_config(HERE / "kubernetes" / "rltriage.yaml")
+    compiled = compile_engine(pack, pack.catalogue, links=Links(config.external_url, config.runbook_url))
+    objects = [prometheus_rule(compiled.rules, "rltriage")]
     objects += [prometheus_rule(text, f"rltriage-{name}") for name, text in rules.items()]
     return found | {HERE / "kubernetes" / "rules.yaml": HEAD + "---\n".join(objects)}

@@ -178,7 +178,15 @@ class Stack:
             (folder / part).mkdir()
         for name in ("rltriage", "alertmanager", "prometheus"):
             (folder / "targets" / f"{name}.yaml").write_text(f'- targets: ["{at[name]}"]\n')
-        compiling = [*RLTRIAGE, "rules", "compile", "-o", str(folder / "rules" / "rltriage.yaml")]
+        compiling = [
+            *RLTRIAGE,
+            "rules",
+            "compile",
+            "--page",
+            f"http://{at['page']}",
+            "-o",
+            str(folder / "rules" / "rltriage.yaml"),
+        ]
         subprocess.run(compiling, check=True, start_new_session=True)
         put_in(HERE / "alertmanager" / "alertmanager.yaml", folder, {"receiver:9095": at["receiver"]})
         put_in(HERE / "rltriage.yaml", folder, {"alertmanager:9093": at["alertmanager"], "127.0.0.1:8321": at["page"]})

@@ -43,6 +43,13 @@ OWN_LABELS = frozenset(
 )
 _TAKEN_SUFFIX = re.compile(r"_(total|info|sum|count|bucket|created|gsum|gcount)$")
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_FIXED_LABELS = OWN_LABELS - {"outcome", "check"}
+"""What no metric may have as a label of its own: `run` would make two runs one series."""
+_OUR_FAMILIES = re.compile(
+    r"rltriage_((alerts?|build|evaluation|exporter|extra|healthy|heldout_evaluation|incident|last_row|notifications?|outbox"
+    r"|receiver|rows?|rules?|run|sources?|training)_.*|rows)"
+)
+"""Families that say how a run or rltriage itself fares. A metric of that name would make the scrape unreadable."""
 _HELP_LENGTH = 200
 
 
@@ -88,9 +95,12 @@ class Names:
         self.over_limit = 0
         self.not_numbers = 0
         families: dict[str, Family] = {}
+        taken: set[tuple[str, frozenset[tuple[str, str]]]] = set()
         for info in metrics.values():
-            if not all(map(_NAME.fullmatch, (info.prometheus, *info.labels))):
-                continue  # a pack declares it without a name, or with one that is none: exported as any unknown metric is
+            series = info.prometheus, frozenset(info.labels.items())
+            if not _is_usable(info) or series in taken:
+                continue  # a pack declares it without a name, or with one that will not do: exported as an unknown one is
+            taken.add(series)
             family = families.setdefault(info.prometheus, Family(info.prometheus, "gauge", info.help))
             if "<id>" in info.name:
                 pattern = re.compile(re.escape(info.name).replace("<id>", "([a-z0-9_]+?)"))
@@ -137,6 +147,14 @@ class Names:
         found = Family(name, "gauge", f"Metric {metric[:_HELP_LENGTH]!r} as logged"), ()
         self._exact[metric] = found
         return found
+
+
+def _is_usable(info: MetricInfo) -> bool:
+    """Whether Prometheus can take the metric under the name and labels that it declares, beside what is ours."""
+    free = not any(label in _FIXED_LABELS or label.startswith("__") for label in info.labels)
+    return (
+        free and all(map(_NAME.fullmatch, (info.prometheus, *info.labels))) and not _OUR_FAMILIES.fullmatch(info.prometheus)
+    )
 
 
 def metric_name(name: str) -> str:

@@ -115,7 +115,8 @@ class Entry:
             return self._metrics[metric]
         except KeyError:
             place = names.find(str(metric))
-            series = Series(place[0], self._labels + place[1]) if place else None
+            # Where the run has a label of the same name, it gives way: two would make the whole scrape unreadable.
+            series = Series(place[0], tuple({**dict(self._labels), **dict(place[1])}.items())) if place else None
             if len(self._metrics) < _MAX_SERIES:
                 self._metrics[metric] = series
             return series

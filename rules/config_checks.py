@@ -137,16 +137,33 @@ def seconds(value: object) -> float | None:
 
 
 def _placeholders(node: Node | None, names: tuple[str, ...]) -> Iterator[Problem]:
-    if node is None or not isinstance(node.value, str):
-        return
-    template = Template(node.value)
+    if node is not None and isinstance(node.value, str):
+        for code, message, hint in _wrong_placeholders(node.value, names):
+            yield node.problem(code, message, hint)
+
+
+def _wrong_placeholders(text: str, names: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
+    """Code, message and hint of each."""
+    template = Template(text)
     if not template.is_valid():
-        yield node.problem("value", "a `$` stands alone in this text", "write $$ for a dollar sign")
+        yield "value", "a `$` stands alone in this text", "write $$ for a dollar sign"
         return
     for name in template.get_identifiers():
         if name not in names:
-            hint = closest(name, names) or choices(names, 20)
-            yield node.problem("unknown", f"`${name}` stands for nothing", hint)
+            yield "unknown", f"`${name}` stands for nothing", closest(name, names) or choices(names, 20)
+
+
+def address_problem(text: str, placeholders: tuple[str, ...] | None = None) -> str:
+    """What is wrong with the address of a page that links lead to, in words without its password; empty if nothing is.
+
+    `placeholders` are what it may name with `$`; with None a `$` is one.
+    """
+    if _USER_INFO.search(text):
+        return "it holds a password in plain text, which everybody would see who sees the link: leave it out"
+    if not _is_url(text):
+        return "it must be an http:// or https:// URL, for example https://docs.example/rltriage"
+    wrong = () if placeholders is None else _wrong_placeholders(text, placeholders)
+    return "; ".join(f"{message}: {hint}" for _, message, hint in wrong)
 
 
 def secrets_in(root: Node, problems: Sequence[Problem] = ()) -> frozenset[str]:

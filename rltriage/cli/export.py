@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, parse_config, profile_option
+from rltriage.cli.options import config_option, parse_config, profile_option, url_option
 from rltriage.cli.rules import PACK_HELP
 
 
@@ -24,9 +24,9 @@ from rltriage.cli.rules import PACK_HELP
 @click.option(
     "--grafana", type=click.Path(path_type=Path), help="Write Grafana's dashboards and provisioning into a folder."
 )
-@click.option("--page", metavar="URL", default="", help="With --grafana: the address of the on-call page, for links.")
+@url_option("--page", "With --grafana: the address of the on-call page, for links.")
 @click.option("--recorded", is_flag=True, help="With --grafana: read the recording rules, for very many runs.")
-@click.option("--docs", metavar="URL", default="", help="With --grafana: where the pages of docs/ lie, for links.")
+@url_option("--docs", "With --grafana: where the pages of docs/ lie, for links.")
 def command(
     sources: tuple[str, ...],
     openmetrics: bool,
@@ -45,6 +45,8 @@ def command(
     """
     if not sources and grafana is None:
         raise click.UsageError("nothing to export: name a RUN, or --grafana DIR")
+    if grafana is None and (page or docs or recorded):
+        raise click.UsageError("--page, --docs and --recorded are for dashboards: add --grafana DIR, or leave them out")
     if grafana is not None:
         _dashboards(grafana, page, docs, recorded)
     if sources:

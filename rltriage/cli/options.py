@@ -106,6 +106,20 @@ def service_options(function: F) -> F:
     return file(insecure(function))
 
 
+def url_option(name: str, help: str, placeholders: tuple[str, ...] | None = None) -> Callable[[F], F]:
+    """An option that takes the address of a page to link to; `placeholders` are what it may name with `$`."""
+
+    def checked(context: click.Context, option: click.Parameter, value: str) -> str:
+        from rltriage.rules.config_checks import address_problem
+
+        problem = address_problem(value, placeholders) if value else ""
+        if problem:
+            raise click.BadParameter(problem)
+        return value
+
+    return click.option(name, metavar="URL", default="", callback=checked, help=help)
+
+
 def parse_config(items: tuple[str, ...]) -> dict[str, Any]:
     """KEY=VALUE pairs, values as YAML 1.2 scalars. Raises a usage error that names the item."""
     from rltriage.rules.facts import parse_fact

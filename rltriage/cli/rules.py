@@ -9,7 +9,7 @@ from textwrap import fill
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import json_option
+from rltriage.cli.options import json_option, url_option
 
 PACK_HELP = "A shipped pack's name (triage), a file, or a folder of packs."
 
@@ -150,11 +150,21 @@ def test(files: tuple[Path, ...], packs: tuple[str, ...]) -> None:
     help="The pack's alerts; alerts on rltriage itself (exporter down, run stalled, notifications failing, ...); recording "
     "rules for dashboards over very many runs.",
 )
-@click.option("--docs", metavar="URL", default="", help="With --kind meta: where the pages of docs/ lie, for links.")
+@url_option("--docs", "Where the pages of docs/ lie: each alert links to its part of the runbook.")
+@url_option("--runbook", "Your own runbook instead, as runbook_url in rltriage.yaml.", placeholders=("fault", "rule"))
+@url_option("--page", "The address of the on-call page, as external_url in rltriage.yaml: each alert links to its run.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The rule file. Default: stdout.")
 @click.option("--tests", type=click.Path(path_type=Path), help="Also write the `promtool test rules` file that proves it.")
 def compile_(
-    packs: tuple[str, ...], target: str, basis: str, kind: str, docs: str, output: Path | None, tests: Path | None
+    packs: tuple[str, ...],
+    target: str,
+    basis: str,
+    kind: str,
+    docs: str,
+    runbook: str,
+    page: str,
+    output: Path | None,
+    tests: Path | None,
 ) -> None:
     """Write Prometheus alerting rules. What cannot be translated is listed on stderr with the reason."""
     from rltriage.engine.rundir import write_atomically
@@ -162,14 +172,17 @@ def compile_(
     if kind != "alerts":
         if packs or tests:
             raise click.UsageError(f"--kind {kind} is about no pack and comes with its tests: leave out PACK and --tests")
+        _refuse_links(kind, docs, runbook or page)
         _write(_as(target, _others(kind, docs), f"rltriage-{kind}"), output)
         return
     from rltriage.exporters.compile_prometheus import compile_engine, compile_metrics
+    from rltriage.exporters.delivery.message import Links
     from rltriage.rules.loader import load_rules
 
+    links = Links(page, runbook or (f"{docs.rstrip('/')}/faults.md" if docs else ""))
     pack = load_rules(*(packs or ("triage",)))
     compiler = compile_engine if basis == "engine" else compile_metrics
-    compiled = compiler(pack, pack.catalogue, output.name if output else "rules.yml")
+    compiled = compiler(pack, pack.catalogue, output.name if output else "rules.yml", links)
     _write(_as(target, compiled.rules), output)
     if tests:
         write_atomically(tests, compiled.tests)
@@ -177,6 +190,14 @@ def compile_(
         rules = [rule for rule, reason in compiled.left_out.items() if reason == why]
         text = f"left out, {why}: {', '.join(rules)}"
         click.echo(fill(text, 80, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False), err=True)
+
+
+def _refuse_links(kind: str, docs: str, others: str) -> None:
+    """An option that would do nothing is an error."""
+    if others:
+        raise click.UsageError(f"--runbook and --page are for alerts about runs: leave them out with --kind {kind}")
+    if docs and kind == "recording":
+        raise click.UsageError("recording rules link to nothing: leave out --docs")
 
 
 def _others(kind: str, docs: str) -> str:

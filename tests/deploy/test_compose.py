@@ -13,6 +13,8 @@ import jsonschema
 import pytest
 import yaml
 
+from rltriage.rules.config import load_config
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = DEPLOY / "compose.yaml"
@@ -60,6 +62,12 @@ def test_what_is_mounted_exists(composed):
     for source in sources:
         if source.startswith("./"):
             assert (DEPLOY / source).exists(), source
+
+
+def test_compiled_alerts_link_to_the_page_that_pushed_ones_link_to(composed):
+    """The address of the page is in the engine's configuration and in the command that compiles the rules."""
+    command = composed["services"]["rules"]["command"]
+    assert command[command.index("--page") + 1] == load_config(DEPLOY / "rltriage.yaml").external_url
 
 
 def test_services_reach_each_other_by_the_names_of_the_configurations(composed):

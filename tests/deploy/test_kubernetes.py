@@ -73,6 +73,16 @@ def test_the_rules_load_in_prometheus(objects, server_binary, tmp_path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_pulled_alerts_link_to_where_pushed_ones_do(objects):
+    """The engine's configuration and the rules name one page and one runbook."""
+    config = load_config(FOLDER / "rltriage.yaml")
+    for alert in objects["PrometheusRule", "rltriage"]["spec"]["groups"][0]["rules"]:
+        found = alert["annotations"]
+        assert found["page_url"].startswith(f"{config.external_url}/runs/")
+        assert found.get("runbook_url", config.runbook_url).startswith(config.runbook_url)
+    assert config.external_url and config.runbook_url
+
+
 def test_kustomize_builds_what_the_folders_hold():
     """kubectl's own kustomize, where kubectl is: every object comes out, with hashed names and pinned images."""
     kubectl = shutil.which("kubectl") or pytest.skip("kubectl is not installed: kustomizations are not built")

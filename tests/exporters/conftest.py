@@ -12,10 +12,19 @@ from rltriage.exporters import gauges as gauges_module
 from rltriage.exporters import samples
 from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.naming import Family
+from rltriage.rules.loader import load_rules
 from rltriage.rules.model import Catalogue, FirstTest, MetricInfo
 
 ROOT = Path(__file__).parents[2]
 METRICS = ROOT / "rules" / "metrics.yaml"
+
+
+HOSTILE = (
+    "{{ $value }}", '{{ template "x" }}', "{{- end -}}", "{{", "}}", "{", "{{{", "`{{`", "{run}", "{{run}", "{{{run}}}",
+    "\"double\" 'single' \\", "$run ${run} $__all [[run]] %s", "a\nb\r\nc\td", "x" * 5000, "é漢😀\u2028\u0085\u200f",
+    "<script>alert(1)</script>", "# a", "- a: b", "yes", "*x", "&a", "!tag", "'; rm -rf ~ '",
+)  # fmt: skip
+"""Texts that mean something to YAML, to Prometheus' templates, to Grafana, to a shell or to a browser."""
 
 
 class Clock:
@@ -120,3 +129,38 @@ def incident(alert):
         ("reward-flat",),
         "logp_gap_gt1_frac",
     )
+
+
+@pytest.fixture
+def hostile_pack(tmp_path):
+    """Makes a pack of a user whose every text, label, fault, test and metric is hostile, loaded as any other."""
+
+    def make(rules=None):
+        faults = {text: {"title": text, "summary": text} for text in HOSTILE}
+        tests = {text: {"title": text, "tier": "rows", "how": text, "command": text} for text in HOSTILE}
+        gauges = {
+            f"m{number}": {"help": text, "prometheus": text, "labels": {text: text}} for number, text in enumerate(HOSTILE)
+        }
+        found = []
+        for number in range(rules or len(HOSTILE)):
+            text = HOSTILE[number % len(HOSTILE)]
+            found.append(
+                {
+                    "id": f"rule-{number}",
+                    "summary": text.replace("{", "{{").replace("}", "}}"),
+                    "group": "behavior",
+                    "severity": "warning",
+                    "when": {"threshold": {"metric": f"m{number % len(HOSTILE)}", "above": 0.5}},
+                    "suspects": {text: 0.5},
+                    "first_test": text,
+                    "why": text,
+                    "labels": {"team": text, text: "x"},
+                }
+            )
+        # One name of an alert, two rules on one metric.
+        found += [{**found[0], "id": "a-b"}, {**found[0], "id": "a_b"}]
+        text = yaml.safe_dump({"version": 1, "metrics": gauges, "faults": faults, "first_tests": tests, "rules": found})
+        (tmp_path / "evil.yaml").write_text(text)
+        return load_rules(str(tmp_path / "evil.yaml"))
+
+    return make

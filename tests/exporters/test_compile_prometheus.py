@@ -1,8 +1,10 @@
 """Compiled rules: accepted by promtool, proven by their own generated tests, and saying what the engine says."""
 
 import math
+import shlex
 import subprocess
 from dataclasses import fields, replace
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -11,14 +13,16 @@ from rltriage.engine.monitor import Monitor
 from rltriage.engine.report import Alert, Suspect
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.compile_prometheus import compile_engine, compile_metrics
-from rltriage.exporters.delivery.message import identity_labels
-from rltriage.exporters.naming import Names
+from rltriage.exporters.delivery.message import Links, compose, identity_labels
+from rltriage.exporters.naming import Names, label_value, quoted
+from rltriage.exporters.prometheusrule import MAX_BYTES, prometheus_rule
 from rltriage.exporters.promql import NotExact, metric_expression, witness
 from rltriage.rules.catalogue import load_catalogue
 from rltriage.rules.conditions.logic import All, Any
 from rltriage.rules.conditions.nonfinite import Nonfinite
 from rltriage.rules.conditions.terms import Term, Window
 from rltriage.rules.conditions.threshold import Threshold
+from rltriage.rules.errors import RltriageError
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import Rule, RulePack
 
@@ -42,18 +46,14 @@ def pack():
 @pytest.mark.parametrize("compile_", [compile_engine, compile_metrics])
 def test_promtool_accepts_the_rules_and_their_tests_pass(server_binary, pack, tmp_path, compile_):
     """The whole shipped pack, linted, then run against series that fire, that are brief, explained or quiet."""
-    promtool = server_binary("promtool")
-    compiled = compile_(pack, CATALOGUE)
-    (tmp_path / "rules.yml").write_text(compiled.rules)
-    (tmp_path / "tests.yml").write_text(compiled.tests)
-    for command in (["check", "rules", "--lint=all", "--lint-fatal", "rules.yml"], ["test", "rules", "tests.yml"]):
-        done = subprocess.run([promtool, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stdout + done.stderr
+    compiled = compile_(pack, CATALOGUE, links=Links("https://page.example", "https://docs.example/faults.html"))
+    assert promtool_objects(server_binary("promtool"), tmp_path, compiled) == ""
 
 
 def test_vmalert_loads_the_rules(vmalert, pack):
     """Both ways to compile, the whole shipped pack; what it does not know it refuses, so that loading means something."""
-    compiled = [compile_(pack, CATALOGUE).rules for compile_ in (compile_engine, compile_metrics)]
+    links = Links("https://page.example", "https://docs.example/faults.html")
+    compiled = [compile_(pack, CATALOGUE, links=links).rules for compile_ in (compile_engine, compile_metrics)]
     done = vmalert(*compiled)
     assert done.returncode == 0, done.stderr
     refused = vmalert(compiled[0].replace("  labels:\n", "  keep_firing_for: 1m\n    labels:\n", 1))
@@ -214,30 +214,87 @@ def test_a_witness_of_parts_that_contradict_each_other_is_none():
     assert math.isnan(witness(Any((Nonfinite(("loss",)), HIGH)), True)["loss"])
 
 
-def test_templates_in_a_text_are_taken_literally(server_binary, tmp_path):
-    """A rule's words cannot run Prometheus' template language."""
-    rule = replace(RULE, why="ask for {{ $value }} and {{ nothing }}")
-    compiled = compile_engine(RulePack("p", (rule,)), CATALOGUE)
-    (tmp_path / "rules.yml").write_text(compiled.rules)
-    (tmp_path / "tests.yml").write_text(compiled.tests)
-    done = subprocess.run(
-        [server_binary("promtool"), "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, timeout=60
-    )
-    assert done.returncode == 0, done.stdout
+def promtool_objects(promtool, folder, compiled):
+    """What promtool says against a compiled pack: its lint, then the generated tests; empty if nothing."""
+    (folder / "rules.yml").write_text(compiled.rules)
+    (folder / "tests.yml").write_text(compiled.tests)
+    for command in (["check", "rules", "--lint=all", "--lint-fatal", "rules.yml"], ["test", "rules", "tests.yml"]):
+        done = subprocess.run([promtool, *command], cwd=folder, capture_output=True, text=True, timeout=60)
+        if done.returncode:
+            return done.stdout + done.stderr
+    return ""
 
 
 @pytest.mark.parametrize("compile_", [compile_engine, compile_metrics])
-def test_texts_and_labels_of_a_pack_are_no_templates(server_binary, tmp_path, compile_):
-    """Braces, quotes and lines reach Alertmanager as they are; a second rule on the metric does not disturb the proof."""
-    promtool, hostile = server_binary("promtool"), "a\"b\n{{ .X }} {{ end }} '$x"
-    other = replace(RULE, id="gap-also", labels={"team": hostile}, why=hostile)
-    compiled = compile_(RulePack("p", (RULE, other)), CATALOGUE)
-    (tmp_path / "rules.yml").write_text(compiled.rules)
-    (tmp_path / "tests.yml").write_text(compiled.tests)
-    done = subprocess.run(
-        [promtool, "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    alerts = [alert for case in yaml.safe_load(compiled.tests)["tests"] for alert in case["alert_rule_test"]]
-    found = [fires["exp_labels"].get("team") for alert in alerts for fires in alert["exp_alerts"]]
-    assert hostile in found
+def test_texts_of_a_hostile_pack_reach_alertmanager_as_they_are(server_binary, vmalert, tmp_path, hostile_pack, compile_):
+    """They are no templates to Prometheus or vmalert, and an operator's object holds the same."""
+    pack = hostile_pack()
+    links = Links("https://page.example/{{ .x }}", "https://docs.example/$rule?{{ x }}#$fault")
+    compiled = compile_(pack, pack.catalogue, links=links)
+    assert promtool_objects(server_binary("promtool"), tmp_path, compiled) == ""
+    assert vmalert(compiled.rules).returncode == 0
+    assert yaml.safe_load(prometheus_rule(compiled.rules, "evil"))["spec"] == yaml.safe_load(compiled.rules)
+    proven = [alert for case in yaml.safe_load(compiled.tests)["tests"] for alert in case["alert_rule_test"]]
+    told = [fires for alert in proven for fires in alert["exp_alerts"]]
+    texts = set(pack.catalogue.first_tests) - set(CATALOGUE.first_tests)
+    assert len(texts) > 20 and texts <= {fires["exp_annotations"]["description"] for fires in told}
+    assert {label_value(text) for text in texts} <= {fires["exp_labels"].get("team") for fires in told}
+
+
+def test_five_hundred_rules_are_compiled(server_binary, tmp_path, hostile_pack):
+    """Into one rule file and one object; what is too large for an object of Kubernetes says so."""
+    pack = hostile_pack(498)
+    compiled = compile_engine(pack, pack.catalogue)
+    assert promtool_objects(server_binary("promtool"), tmp_path, replace(compiled, tests="rule_files: [rules.yml]\n")) == ""
+    assert len(yaml.safe_load(compiled.rules)["groups"][0]["rules"]) == 500
+    assert len(prometheus_rule(compiled.rules, "evil").encode()) < MAX_BYTES
+    with pytest.raises(RltriageError, match="compile the packs one by one"):
+        prometheus_rule(compiled.rules.replace("x" * 5000, "x" * 50000), "evil")
+
+
+@pytest.mark.parametrize("run", ["a/b c+d", "ü&?#%", "it's; rm -rf ~ '\"$(x)`y`"])
+def test_a_runs_id_is_quoted_where_it_stands_in_a_link_or_a_command(server_binary, tmp_path, run):
+    """The link is that of a pushed alert, and whoever pastes the command runs it on this run, and nothing else."""
+    links = Links("https://page.example")
+    test = replace(CATALOGUE.first_tests[RULE.first_test], command="rltriage report {run} -o {run}.html")
+    catalogue = replace(CATALOGUE, first_tests={test.id: test})
+    compiled = compile_engine(RulePack("p", (RULE,)), catalogue, links=links)
+    found = yaml.safe_load(compiled.tests.replace("loud", "RUN"))
+    for case in found["tests"]:
+        for entry in case["input_series"]:
+            entry["series"] = entry["series"].replace('"RUN"', quoted(run))
+        for alert in (each for one in case["alert_rule_test"] for each in one["exp_alerts"]):
+            if alert["exp_labels"]["run"] == "RUN":
+                alert["exp_labels"]["run"] = run
+                shell = "'" + run.replace("'", "'\"'\"'") + "'"
+                alert["exp_annotations"] |= {
+                    "summary": alert["exp_annotations"]["summary"].replace("RUN", run),
+                    "page_url": f"https://page.example/runs/{quote(run, safe='')}",
+                    "first_test_command": f"rltriage report {shell} -o {shell}.html",
+                }
+                assert shlex.split(alert["exp_annotations"]["first_test_command"]) == [
+                    "rltriage", "report", run, "-o", f"{run}.html"
+                ]  # fmt: skip
+    assert promtool_objects(server_binary("promtool"), tmp_path, replace(compiled, tests=yaml.safe_dump(found))) == ""
+
+
+@pytest.mark.parametrize("runbook", ["https://docs.example/faults.html", "https://wiki.example/$rule?about=$fault"])
+@pytest.mark.parametrize("compile_", [compile_engine, compile_metrics])
+def test_a_compiled_alert_links_to_the_runbook_that_a_pushed_one_links_to(pack, compile_, runbook):
+    """The same address for every rule of the shipped pack; the page is the run's, because no label knows the alert's."""
+    links = Links("https://page.example/", runbook)
+    compiled = yaml.safe_load(compile_(pack, CATALOGUE, links=links).rules)["groups"][0]["rules"]
+    rules = {rule.id: rule for rule in pack.rules}
+    for alert in compiled:
+        rule = rules[alert["labels"]["rule"]]
+        suspects = tuple(Suspect(fault, fault, score) for fault, score in rule.suspects.items())
+        pushed = Alert(
+            "i", "demo", rule.id, "firing", rule.severity, rule.group, 1, 1, 0, "s", {}, suspects, rule.first_test
+        )
+        annotations = compose(pushed, 1.0, catalogue=CATALOGUE, links=links).annotations
+        assert alert["annotations"].get("runbook_url") == annotations.get("runbook_url"), rule.id
+        page = alert["annotations"]["page_url"].partition("{{")[0]
+        assert page == "https://page.example/runs/" and annotations["page_url"].startswith(page)
+    assert sum("runbook_url" in alert["annotations"] for alert in compiled) >= 0.9 * len(compiled)
+    plain = compile_(pack, CATALOGUE).rules
+    assert "runbook_url" not in plain and "page_url" not in plain, "no address is made up"

@@ -12,9 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from rltriage.engine.report import EMPTY, Incident, StepReport, Suspect
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.gauges import QUIET_RUNS, Gauges
-from rltriage.exporters.naming import Family, Series
+from rltriage.exporters.naming import Family, Names, Series
 from rltriage.exporters.state import Health
 from rltriage.rules.model import MetricInfo, Rule
+from rltriage.watching import WatchedRun
 
 RUN = Run("demo", {"project": "gym"})
 
@@ -206,12 +207,52 @@ def test_cost_of_a_run_that_is_refused_is_no_error(metrics):
     assert value(gauges, "rltriage_exporter_runs") == 1
 
 
-@pytest.mark.parametrize(("name", "labels"), [("", {}), ("my score", {}), ("my_score", {"bad-label": "x"})])
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("", {}),
+        ("my score", {}),
+        ("my_score", {"bad-label": "x"}),
+        ("my_score", {"run": "x"}),
+        ("my_score", {"__name__": "x"}),
+        ("rltriage_rows_total", {}),
+        ("rltriage_reward_mean", {}),
+    ],
+)
 def test_a_metric_that_a_pack_declares_without_a_valid_name_is_exported_as_an_unknown_one(metrics, name, labels):
     """One family with a name that is none would make the whole scrape unreadable."""
     gauges = Gauges({**metrics, "rejected_frac": MetricInfo("rejected_frac", "", "", "", "", name, labels)})
     gauges.publish(RUN, Row(0, {"rejected_frac": 0.5, "reward": 1.0}), EMPTY)
     assert value(gauges, "rltriage_extra_rejected_frac") == 0.5 and value(gauges, "rltriage_reward_mean") == 1
+
+
+def test_no_name_of_ours_is_left_to_a_metric(metrics, exported):
+    """What the exporters and the service say of themselves is theirs; every metric of the catalogue keeps its own name."""
+    catalogue = {info.prometheus for info in metrics.values()}
+    names = Names({name: MetricInfo(name, "", "", "", "", name, {}) for name in exported})
+    kept = {name for name in exported if names.find(name)[0].name == name}
+    assert kept == catalogue and len(exported - catalogue) > 20
+
+
+def test_a_metrics_own_label_wins_over_the_runs(metrics):
+    """A label twice in one series would make the whole scrape unreadable."""
+    gauges = Gauges({**metrics, "score": MetricInfo("score", "", "", "", "", "my_score", {"team": "judge"})})
+    gauges.publish(Run("r", labels={"team": "core"}), Row(0, {"score": 0.5, "reward": 1.0}), EMPTY)
+    assert value(gauges, "my_score", team="judge") == 0.5 and value(gauges, "rltriage_reward_mean", team="core") == 1
+
+
+def test_what_a_hostile_pack_declares_is_scraped(hostile_pack):
+    """Its metrics, its labels and those of a run with the same names: both formats are read by the official parsers."""
+    pack = hostile_pack()
+    mine = [name for name in pack.catalogue.metrics if name.startswith("m") and name[1:].isdigit()]
+    gauges = Gauges(pack.catalogue.metrics)
+    labels = {text: text for fault in pack.catalogue.faults.values() for text in (fault.title, fault.summary)}
+    watched = WatchedRun(Run('r{{x}}\n"', labels), pack, [gauges])
+    for step in range(3):
+        watched.emit(Row(step, dict.fromkeys(mine, 1.0)))
+    found = values(gauges)
+    assert found.keys() == values(gauges, openmetrics=True).keys() and len(found) > len(mine) > 20
+    assert value(gauges, "rltriage_alert_firing", rule="rule-0") == 1
 
 
 def test_declared_rules_are_zero_before_they_fire(metrics, alert):

@@ -67,3 +67,41 @@ def test_rule_files_that_belong_to_no_pack(rltriage, tmp_path):
     assert out.read_text() == recording_rules() and yaml.safe_load(out.read_text())["groups"]
     refused = rltriage("rules", "compile", "triage", "--kind", "meta")
     assert refused.code == 2 and "--kind meta is about no pack" in refused.err
+
+
+def test_compiled_alerts_link_where_they_are_told(rltriage):
+    """`--docs` is our own runbook, `--runbook` one's own, `--page` the on-call page."""
+
+    def links(*given):
+        (group,) = yaml.safe_load(rltriage("rules", "compile", *given).out)["groups"]
+        (alert,) = (each["annotations"] for each in group["rules"] if each["labels"]["rule"] == "kl-ref-exactly-zero")
+        return alert.get("runbook_url"), alert.get("page_url", "").partition("{{")[0]
+
+    assert links() == (None, "")
+    assert links("--docs", "https://d.example/") == ("https://d.example/faults.md#ref_is_policy", "")
+    own = ("--runbook", "https://w.example/$fault", "--docs", "https://d.example", "--page", "https://p.example")
+    assert links(*own) == ("https://w.example/ref_is_policy", "https://p.example/runs/")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("--runbook wiki/$fault", "'--runbook': it must be an http:// or https:// URL"),
+        ("--runbook https://w.example/$falt", "`$falt` stands for nothing: did you mean 'fault'?"),
+        ("--page https://me:hunter22@p.example", "'--page': it holds a password in plain text"),
+        ("--docs docs", "'--docs': it must be an http:// or https:// URL"),
+        ("--kind meta --page https://p.example", "leave them out with --kind meta"),
+        ("--kind recording --docs https://d.example", "link to nothing: leave out --docs"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_bad_usage(rltriage, given, words):
+    """Before it is in every alert; a password in it is not repeated."""
+    ran = rltriage("rules", "compile", *given.split())
+    assert ran.code == 2 and words in " ".join(ran.err.split()) and "hunter22" not in ran.err and ran.out == ""
+
+
+def test_addresses_without_dashboards_are_bad_usage(rltriage, run):
+    """An option that would do nothing is an error."""
+    for given in (("--page", "https://p.example"), ("--docs", "https://d.example"), ("--recorded",)):
+        ran = rltriage("export", run, *given)
+        assert ran.code == 2 and "add --grafana DIR" in ran.err
