@@ -14,7 +14,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from rltriage.rules.config_checks import DAY, RECEIVER_KINDS, SOURCE_KINDS, crosscheck, redacted, seconds, secrets_in
+from rltriage.rules.config_checks import (
+    DAY,
+    RECEIVER_KINDS,
+    SOURCE_KINDS,
+    crosscheck,
+    file_shown,
+    redacted,
+    seconds,
+    secrets_in,
+    variable_shown,
+)
 from rltriage.rules.errors import DeliveryError, RulePackError
 from rltriage.rules.model import Problem, Severity
 from rltriage.rules.validate import validate
@@ -31,19 +41,19 @@ class Secret:
     file: str = ""
 
     def __call__(self) -> str:
-        """The secret. Raises DeliveryError that names the variable or file, never its content."""
+        """The secret. Raises DeliveryError that names the variable or file, never the secret, even if it is the name."""
         if self.env:
             value = os.environ.get(self.env, "")
             if not value:
-                raise DeliveryError(f"the environment variable {self.env} is not set: export the secret there")
+                raise DeliveryError(f"{variable_shown(self.env)} is not set: export the secret there")
             return value
         try:
             value = Path(self.file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "not text"
-            raise DeliveryError(f"the secret file {self.file} cannot be read: {why}") from None
+            raise DeliveryError(f"{file_shown(self.file)} cannot be read: {why}") from None
         if not value:
-            raise DeliveryError(f"the secret file {self.file} is empty: write the secret into it")
+            raise DeliveryError(f"{file_shown(self.file)} is empty: write the secret into it")
         return value
 
 

@@ -6,8 +6,9 @@ A secret that was written out all the same is a problem; neither its message nor
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
+from pathlib import PurePath
 from string import Template
 from urllib.parse import urlsplit
 
@@ -30,8 +31,14 @@ _SECRET_LINE = re.compile(
     r"""(?i)^(.*(?:pass|secret|token|credential|auth|api.?key|apprise|webhook|cookie)[\w"'-]*\s*:\s*)\S.*$"""
 )
 _USER_INFO = re.compile(r"://[^/\s@]+@")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UPPER, _LOWER, _NUMBER = "[A-Z]{1,24}[0-9]{0,3}", "[A-Z]?[a-z]{1,24}[0-9]{0,3}", "[0-9]{1,3}"
+_USUAL_VARIABLE = re.compile(f"_?{_UPPER}(_({_UPPER}|{_NUMBER}))*")
+_USUAL_FILE = re.compile(f"[._-]?({_UPPER}|{_LOWER})([._-]+({_UPPER}|{_LOWER}|{_NUMBER}))*")
+_NOT_SHOWN = "not shown here, in case it is the secret itself"
 _HIDDEN = "***"
 _SHORT = 5
+_LONGEST_NAME = 64
 
 
 def crosscheck(root: Node) -> Iterator[Problem]:
@@ -53,10 +60,22 @@ def crosscheck(root: Node) -> Iterator[Problem]:
     yield from _placeholders(root.get("runbook_url"), RUNBOOK_PLACEHOLDERS)
     yield from _duration(root.get("retention"), "retention")
     for node in root.walk():
+        yield from _named(node.get("env"), "`env` is not the name of an environment variable", _is_variable)
+        yield from _named(node.get("file"), "`file` is an address, not the path of a file", lambda name: "://" not in name)
         if {"env", "file"} <= set(node.entries):
             yield node.key("file").problem(
                 "value", "a secret is in one place, not both `env` and `file`", "delete one of them"
             )
+
+
+def _is_variable(name: str) -> bool:
+    return _VARIABLE.fullmatch(name) is not None
+
+
+def _named(node: Node | None, message: str, fits: Callable[[str], bool]) -> Iterator[Problem]:
+    """What stands where the place of a secret should."""
+    if node is not None and isinstance(node.value, str) and node.value and not fits(node.value):
+        yield node.problem("secret", f"{message} ({_NOT_SHOWN})", _SECRET_HINT)
 
 
 def _receiver(receiver: Node) -> Iterator[Problem]:
@@ -166,6 +185,21 @@ def address_problem(text: str, placeholders: tuple[str, ...] | None = None) -> s
     return "; ".join(f"{message}: {hint}" for _, message, hint in wrong)
 
 
+def variable_shown(name: str) -> str:
+    """The name of an environment variable for a message; a name as no variable has one may be the secret itself."""
+    if len(name) <= _LONGEST_NAME and _USUAL_VARIABLE.fullmatch(name):
+        return f"the environment variable {name}"
+    return f"the environment variable that `env` names ({_NOT_SHOWN})"
+
+
+def file_shown(path: str) -> str:
+    """A secret's file for a message; its folder alone if its name is as no file has one: it may be the secret itself."""
+    name = PurePath(path).name
+    if len(name) <= _LONGEST_NAME and _USUAL_FILE.fullmatch(name):
+        return f"the secret file {path}"
+    return f"the secret file in {PurePath(path).parent} ({_NOT_SHOWN})"
+
+
 def secrets_in(root: Node, problems: Sequence[Problem] = ()) -> frozenset[str]:
     """Every text that may be a secret written out in the file, so that no message repeats it.
 
@@ -175,6 +209,7 @@ def secrets_in(root: Node, problems: Sequence[Problem] = ()) -> frozenset[str]:
     unknown = {(problem.mark.line, problem.mark.column) for problem in problems if problem.code == "unknown"}
     found = set(_secrets(root, False))
     for node in root.walk():
+        found.update(_secrets_named(node))
         for name, below in node.entries.items():
             key = node.key(name)
             if (key.line, key.column) in unknown:
@@ -198,6 +233,14 @@ def _secrets(node: Node, secret: bool) -> Iterator[str]:
             yield from _secrets(below, secret or bool(_SECRET_KEY.search(key)))
     for element in node.elements:
         yield from _secrets(element, secret)
+
+
+def _secrets_named(node: Node) -> Iterator[str]:
+    """What stands where the name of a secret should, and does not look like one."""
+    for key, shows in (("env", variable_shown), ("file", file_shown)):
+        below = node.get(key)
+        if below is not None and below.kind == "scalar" and str(below.value) not in shows(str(below.value)):
+            yield str(below.value)
 
 
 def redacted(problem: Problem, hidden: Set[str]) -> Problem:

@@ -87,7 +87,7 @@ def test_compiled_alerts_link_where_they_are_told(rltriage):
     ("given", "words"),
     [
         ("--runbook wiki/$fault", "'--runbook': it must be an http:// or https:// URL"),
-        ("--runbook https://w.example/$falt", "`$falt` stands for nothing: did you mean 'fault'?"),
+        ("--runbook https://w.example/$falt", "`$falt` stands for nothing: did you mean `fault`?"),
         ("--page https://me:hunter22@p.example", "'--page': it holds a password in plain text"),
         ("--docs docs", "'--docs': it must be an http:// or https:// URL"),
         ("--kind meta --page https://p.example", "leave them out with --kind meta"),

@@ -1,6 +1,7 @@
 """`rltriage.yaml`: every problem at once, at its place, without repeating a secret."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -166,6 +167,54 @@ def test_secrets_are_read_when_used_and_never_shown(tmp_path, monkeypatch):
     (tmp_path / "token").write_text(" \n")
     with pytest.raises(DeliveryError, match="is empty"):
         Secret(file=str(tmp_path / "token"))()
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "hunter2-S3cr3t!xyz",
+        "https://hooks.slack.example/services/T0/B0/hunter2",
+        "Bearer hunter2.def.ghi",
+        "hunter2hunter2",
+        "xoxb1hunter2",
+        "AKIA5OSFODNN7HUNTER2",
+        "k" * 40,
+        "31415926535897932384",
+    ],
+)
+@pytest.mark.parametrize("key", ["env", "file"])
+def test_a_secret_in_the_place_of_its_name_is_not_repeated(monkeypatch, key, secret):
+    """Somebody pastes it where its variable or file should be named: neither loading nor using the file shows it."""
+    monkeypatch.delenv(secret, raising=False)
+    text = f"version: 1\nreceivers:\n  - {{name: a, webhook: {{{key}: {secret!r}}}}}\n"
+    try:
+        config = parse_config(text)
+    except RulePackError as error:
+        said = str(error)
+        assert "write {env: NAME}" in said
+    else:
+        with pytest.raises(DeliveryError) as caught:
+            config.receivers[0].urls[0]()
+        said = str(caught.value)
+    assert "not shown here, in case it is the secret itself" in said
+    assert not any(part in said for part in (secret, "hunter2", "HUNTER2"))
+    beside = "".join(problems(f"{text}    colour: red\n"))
+    assert "colour" in beside and secret not in beside and "hunter2" not in beside
+
+
+@pytest.mark.parametrize("name", ["RLT_TOKEN", "SLACK_URL_2", "_X", "AWS_S3_KEY", "TOKEN1"])
+def test_the_name_of_a_missing_variable_is_shown(monkeypatch, name):
+    """As variables are usually named."""
+    monkeypatch.delenv(name, raising=False)
+    with pytest.raises(DeliveryError, match=rf"the environment variable {name} is not set"):
+        Secret(env=name)()
+
+
+@pytest.mark.parametrize("name", ["token", "slack-url.txt", ".chat_url", "TOKEN", "pager2", "am.key"])
+def test_the_name_of_a_missing_file_is_shown(tmp_path, name):
+    """As files are usually named."""
+    with pytest.raises(DeliveryError, match=re.escape(f"the secret file {tmp_path / name} cannot be read")):
+        Secret(file=str(tmp_path / name))()
 
 
 def test_a_secret_has_one_place():
