@@ -121,15 +121,13 @@ def parse_fact(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     key, value = key.strip(), value.strip()
     if not equals or not key:
-        raise RltriageError(f"--config {text!r} is not KEY=VALUE: write for example --config kl_coef=0.05")
+        raise RltriageError(f"{text!r} is not KEY=VALUE: write for example --config kl_coef=0.05")
     if not value.startswith(("[", "{", '"', "'")):
         try:
             return key, resolve_scalar(value)
         except ValueError as error:
-            raise RltriageError(f"--config {key}: {error} is too long: write it as 1e9") from error
+            raise RltriageError(f"{key}: {error} is too long: write it as 1e9") from error
     node, problems = parse(value, f"--config {key}")
     if node is None:
-        raise RltriageError(
-            f"--config {key}={value} cannot be read: {problems[0].message}: {problems[0].hint}".rstrip(": ")
-        )
+        raise RltriageError(f"{key}={value} cannot be read: {problems[0].message}: {problems[0].hint}".rstrip(": "))
     return key, node.plain()

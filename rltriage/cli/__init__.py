@@ -13,6 +13,7 @@ from importlib import import_module
 import click
 
 from rltriage import __version__
+from rltriage.cli.guesses import Group, hinted
 from rltriage.rules.errors import RltriageError
 
 COMMANDS = {
@@ -34,7 +35,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """Knows its commands' names and one-line helps; imports a command's module only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -49,15 +50,6 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from rltriage.rules.validate import meant
-
-            near = meant(args[0], COMMANDS)
-            hint = f" Did you mean '{near}'?" if near else " `rltriage --help` lists the commands."
-            raise click.UsageError(f"there is no command '{args[0]}'.{hint}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -76,7 +68,7 @@ def main() -> None:
         # Outside standalone mode click returns the code of `Exit` instead of raising it.
         status = int(root.main(prog_name="rltriage", standalone_mode=False) or 0)
     except click.ClickException as error:
-        error.show()
+        hinted(error).show()
         status = max(2, error.exit_code)
     except click.Abort:
         click.echo("stopped", err=True)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, json_option, parse_config, profile_option, reference_option, rules_option
+from rltriage.cli.options import config_option, json_option, profile_option, reference_option, rules_option
 from rltriage.cli.output import few
+from rltriage.cli.runs import open_runs
 
 if TYPE_CHECKING:
     from rltriage.engine.coverage import Coverage, FaultCoverage
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def command(
     source: str,
     packs: tuple[str, ...],
-    config: tuple[str, ...],
+    config: dict[str, Any],
     profile: str,
     reference_files: tuple[str, ...],
     as_json: bool,
@@ -39,16 +40,15 @@ def command(
     Computed from the rules: a fault can be named if a rule that suspects it can fire on what is logged. --json prints one
     object per run.
     """
-    from rltriage.cli.replay import find_run
-    from rltriage.engine.feed import Feed, run_ids
+    from rltriage.engine.feed import Feed
     from rltriage.engine.reference import read_reference
-    from rltriage.engine.sources import open_source
     from rltriage.exporters.jsonlines import dumps
     from rltriage.rules.loader import load_rules
 
     pack = load_rules(*(packs or ("triage",)))
     references = [read_reference(file) for file in reference_files]
-    feed = Feed(open_source(find_run(source)), run_ids((source,))[0], profile, parse_config(config))
+    ((opened, run_id),) = open_runs((source,))
+    feed = Feed(opened, run_id, profile, config)
     metrics: dict[str, set[str]] = {}
     for intake, row in feed.rows():
         metrics.setdefault(intake.run.id, set()).update(row.metrics)

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, parse_config, profile_option, url_option
+from rltriage.cli.options import config_option, profile_option, url_option
 from rltriage.cli.rules import PACK_HELP
+from rltriage.cli.runs import open_runs
 
 
 @click.command("export")
@@ -33,7 +34,7 @@ def command(
     metrics_only: bool,
     packs: tuple[str, ...],
     profile: str,
-    config: tuple[str, ...],
+    config: dict[str, Any],
     grafana: Path | None,
     page: str,
     docs: str,
@@ -50,7 +51,7 @@ def command(
     if grafana is not None:
         _dashboards(grafana, page, docs, recorded)
     if sources:
-        runs = _recorded(sources, packs or ("triage",), profile, parse_config(config), metrics_only)
+        runs = _recorded(sources, packs or ("triage",), profile, config, metrics_only)
         for line in runs:
             click.echo(line, nl=False)
 
@@ -58,9 +59,6 @@ def command(
 def _recorded(
     sources: tuple[str, ...], packs: tuple[str, ...], profile: str, config: Mapping[str, Any], metrics_only: bool
 ) -> Iterable[str]:
-    from rltriage.cli.replay import find_run
-    from rltriage.engine.feed import run_ids
-    from rltriage.engine.sources import open_source
     from rltriage.exporters.backfill import Recording
     from rltriage.exporters.gauges import Gauges
     from rltriage.replaying import replay
@@ -71,10 +69,9 @@ def _recorded(
         pack = replace(pack, rules=())
     recording = Recording()
     gauges = Gauges(pack.catalogue.metrics)
-    paths = [find_run(source) for source in sources]
-    for path, run_id in zip(paths, run_ids(paths), strict=True):
+    for source, run_id in open_runs(sources):
         runs = replay(
-            open_source(path),
+            source,
             pack,
             run_id=run_id,
             profile=profile,

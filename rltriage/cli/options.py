@@ -26,10 +26,30 @@ def rules_option(function: F) -> F:
 
 
 def config_option(function: F) -> F:
-    """`--config KEY=VALUE`, several times: config facts, canonical or the framework's own keys."""
-    return click.option("--config", "config", multiple=True, metavar="KEY=VALUE", help="A config fact, e.g. kl_coef=0.04.")(
-        function
-    )
+    """`--config KEY=VALUE`, several times: config facts, canonical or the framework's own keys; values as in YAML 1.2."""
+    return click.option(
+        "--config",
+        "config",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_facts,
+        help="A config fact, e.g. kl_coef=0.04.",
+    )(function)
+
+
+def _facts(context: click.Context, option: click.Parameter, items: tuple[str, ...]) -> dict[str, Any]:
+    from rltriage.rules.errors import RltriageError
+    from rltriage.rules.facts import parse_fact
+
+    try:
+        return dict(map(parse_fact, items))
+    except RltriageError as error:
+        # Elsewhere `--config` names a file.
+        takes_file = any("--file" in each.opts for each in context.command.params)
+        hint = (
+            "; a configuration file is named with --file" if takes_file and any("=" not in item for item in items) else ""
+        )
+        raise click.BadParameter(f"{error}{hint}") from error
 
 
 def label_option(function: F) -> F:
@@ -118,17 +138,3 @@ def url_option(name: str, help: str, placeholders: tuple[str, ...] | None = None
         return value
 
     return click.option(name, metavar="URL", default="", callback=checked, help=help)
-
-
-def parse_config(items: tuple[str, ...]) -> dict[str, Any]:
-    """KEY=VALUE pairs, values as YAML 1.2 scalars. Raises a usage error that names the item."""
-    from rltriage.rules.facts import parse_fact
-
-    facts: dict[str, Any] = {}
-    for item in items:
-        try:
-            key, value = parse_fact(item)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--config") from error
-        facts[key] = value
-    return facts

@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, json_option, parse_config, profile_option
+from rltriage.cli.guesses import Group
+from rltriage.cli.options import config_option, json_option, profile_option
+from rltriage.cli.runs import open_runs
 
 
-@click.group("profiles")
+@click.group("profiles", cls=Group)
 def command() -> None:
     """List and show framework profiles, and check a log against them."""
 
@@ -63,16 +65,13 @@ def show(name: str, as_json: bool) -> None:
 @profile_option
 @config_option
 @json_option
-def check(source: str, profile: str, config: tuple[str, ...], as_json: bool) -> None:
+def check(source: str, profile: str, config: dict[str, Any], as_json: bool) -> None:
     """What SOURCE gives under its profile: mapped, unmapped, missing, and the config facts found."""
-    from rltriage.cli.replay import find_run
     from rltriage.engine.feed import check as check_source
-    from rltriage.engine.feed import run_ids
-    from rltriage.engine.sources import open_source
     from rltriage.exporters.jsonlines import dumps
 
-    path = find_run(source)
-    found = check_source(open_source(path), run_ids([path])[0], profile, parse_config(config))
+    ((opened, run_id),) = open_runs((source,))
+    found = check_source(opened, run_id, profile, config)
     if as_json:
         click.echo(dumps({"format": 1, "type": "source", **found}))
         return

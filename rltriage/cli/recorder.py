@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from rltriage.cli import completing
+from rltriage.cli.guesses import Group
+from rltriage.cli.runs import find_run
 
 if TYPE_CHECKING:
     from rltriage.trainer.replay import Replay
 
 
-@click.group("recorder")
+@click.group("recorder", cls=Group)
 def command() -> None:
     """List, show and replay the steps that a run's flight recorder kept."""
 
@@ -77,7 +79,6 @@ def _plain(text: str) -> str:
 
 
 def _folder(run: str) -> Path:
-    from rltriage.cli.replay import find_run
 
     path = Path(find_run(run))
     if not path.is_dir():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, json_option, parse_config, profile_option
+from rltriage.cli.guesses import Group
+from rltriage.cli.options import config_option, json_option, profile_option
+from rltriage.cli.runs import open_runs
 
 if TYPE_CHECKING:
     from rltriage.engine.reference import HealthyRun, Reference
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from rltriage.exporters.state import RunState
 
 
-@click.group("reference")
+@click.group("reference", cls=Group)
 def command() -> None:
     """Build and show healthy references, with which `band` rules compare."""
 
@@ -30,7 +32,7 @@ def command() -> None:
 @click.option("--name", help="What the reference is called. Default: the file's stem.")
 @profile_option
 @config_option
-def build_command(runs: tuple[str, ...], output: str, name: str | None, profile: str, config: tuple[str, ...]) -> None:
+def build_command(runs: tuple[str, ...], output: str, name: str | None, profile: str, config: dict[str, Any]) -> None:
     """Build a reference from RUNS: run directories or logs of at least ten seeds of one healthy configuration.
 
     Runs in which an alert at warning or above fires are named: a reference made of sick runs finds nothing.
@@ -114,26 +116,22 @@ class _Loud:
         """Nothing to close."""
 
 
-def _read(sources: Sequence[str], profile: str, config: tuple[str, ...]) -> tuple[list[HealthyRun], list[str]]:
+def _read(sources: Sequence[str], profile: str, config: dict[str, Any]) -> tuple[list[HealthyRun], list[str]]:
     """The runs of all sources with their facts, and a sentence about each run in which a rule fired."""
-    from rltriage.cli.replay import find_run
-    from rltriage.engine.feed import run_ids
     from rltriage.engine.reference import HealthyRun
-    from rltriage.engine.sources import open_source
     from rltriage.replaying import replay
     from rltriage.rules.loader import load_rules
     from rltriage.watching import WatchedRun
 
-    pack, facts, loud = load_rules("triage"), parse_config(config), _Loud()
+    pack, loud = load_rules("triage"), _Loud()
     rows: dict[str, list[Row]] = {}
 
     def keep(watched: WatchedRun, row: Row) -> None:
         rows.setdefault(watched.run.id, []).append(row)
 
     found = []
-    opened = [open_source(find_run(source)) for source in sources]
-    for source, run_id in zip(opened, run_ids(tuple(sources)), strict=True):
-        for replayed in replay(source, pack, run_id=run_id, profile=profile, config=facts, sinks=(loud,), after_row=keep):
+    for source, run_id in open_runs(sources):
+        for replayed in replay(source, pack, run_id=run_id, profile=profile, config=config, sinks=(loud,), after_row=keep):
             name = replayed.intake.run.id
             if rows.get(name):
                 found.append(HealthyRun(name, rows.pop(name), replayed.watched.monitor.facts))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,12 +13,12 @@ from rltriage.cli.options import (
     fail_on_option,
     json_option,
     label_option,
-    parse_config,
     profile_option,
     reference_option,
     rules_option,
 )
 from rltriage.cli.outcome import Outcome
+from rltriage.cli.runs import open_runs
 
 if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 def command(
     sources: tuple[str, ...],
     packs: tuple[str, ...],
-    config: tuple[str, ...],
+    config: dict[str, Any],
     labels: dict[str, str],
     profile: str,
     explained: str | None,
@@ -68,41 +67,38 @@ def command(
     from difflib import get_close_matches
 
     from rltriage.arguments import unknown_facts
-    from rltriage.engine.feed import run_ids
     from rltriage.engine.reference import read_reference
-    from rltriage.engine.sources import open_source
     from rltriage.replaying import replay
     from rltriage.rules.loader import load_rules
 
-    facts, references = parse_config(config), [read_reference(file) for file in reference_files]
+    references = [read_reference(file) for file in reference_files]
     if other is not None:
         if explained:
             raise click.UsageError("--explain and --diff do not go together; explain the rule with each pack in turn")
-        raise click.exceptions.Exit(_difference(sources, packs or ("triage",), other, profile, facts, references, as_json))
+        raise click.exceptions.Exit(_difference(sources, packs or ("triage",), other, profile, config, references, as_json))
     pack = load_rules(*(packs or ("triage",)))
     if explained and explained not in {rule.id for rule in pack.rules}:
         close = get_close_matches(explained, [rule.id for rule in pack.rules], n=1)
         hint = f"did you mean '{close[0]}'?" if close else "`rltriage rules list` shows them all"
         raise click.UsageError(f"no rule '{explained}'; {hint}")
-    # Every source is opened before the first is evaluated: a misspelt second path must not cost the first one's output.
-    opened = [open_source(find_run(source)) for source in sources]
+    runs = open_runs(sources)
     outcome, printer = Outcome(), _printer(as_json, pack.catalogue)
     sinks = (outcome,) if explained else (outcome, printer)
     after_row = _explainer(explained) if explained else None
-    for source, run_id in zip(opened, run_ids(sources), strict=True):
+    for source, run_id in runs:
         for replayed in replay(
             source,
             pack,
             run_id=run_id,
             profile=profile,
-            config=facts,
+            config=config,
             labels=labels,
             sinks=sinks,
             after_row=after_row,
             references=references,
         ):
             printer.summary(replayed)
-            for sentence in unknown_facts((key for key in replayed.intake.unknown_config if key in facts), pack):
+            for sentence in unknown_facts((key for key in replayed.intake.unknown_config if key in config), pack):
                 click.echo(f"{replayed.intake.run.id}: {sentence}", err=True)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
 
@@ -119,8 +115,6 @@ def _difference(
     """Replay the sources under both sets of rules and print what differs; 1 if anything does."""
     from rltriage.cli.output import say
     from rltriage.comparing import Firings, compare, counted
-    from rltriage.engine.feed import run_ids
-    from rltriage.engine.sources import open_source
     from rltriage.exporters.jsonlines import dumps
     from rltriage.replaying import replay
     from rltriage.rules.loader import load_rules
@@ -128,10 +122,9 @@ def _difference(
     sides = []
     for pack in (load_rules(*packs), load_rules(other)):
         firings = Firings()
-        for source, run_id in zip(sources, run_ids(sources), strict=True):
-            opened = open_source(find_run(source))
+        for source, run_id in open_runs(sources):
             for _ in replay(
-                opened, pack, run_id=run_id, profile=profile, config=facts, sinks=[firings], references=references
+                source, pack, run_id=run_id, profile=profile, config=facts, sinks=[firings], references=references
             ):
                 pass
         sides.append(firings)
@@ -141,12 +134,6 @@ def _difference(
     if not as_json:
         say(", ".join(f"{count} {kind}" for kind, count in counted(changes).items() if count) or "no difference")
     return int(bool(changes))
-
-
-def find_run(source: str) -> str:
-    """A path as it is; the id of a run under `runs/`, as alerts print it, as that run's directory."""
-    directory = Path("runs", source)
-    return str(directory) if not Path(source).exists() and directory.is_dir() else source
 
 
 def _printer(as_json: bool, catalogue: Catalogue) -> JsonLines | TextBlocks:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltriage import __version__
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, fail_on_option, parse_config, profile_option, reference_option, rules_option
+from rltriage.cli.options import config_option, fail_on_option, profile_option, reference_option, rules_option
 from rltriage.cli.outcome import Outcome
+from rltriage.cli.runs import open_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +43,7 @@ def command(
     output: str | None,
     chosen: str | None,
     packs: tuple[str, ...],
-    config: tuple[str, ...],
+    config: dict[str, Any],
     profile: str,
     reference_files: tuple[str, ...],
     fail_on: str,
@@ -75,33 +76,28 @@ def command(
 def _reports(
     sources: tuple[str, ...],
     packs: tuple[str, ...],
-    config: tuple[str, ...],
+    config: dict[str, Any],
     profile: str,
     references: Sequence[Reference],
     outcome: Outcome,
 ) -> list[RunReport]:
     """Replay every source and collect what happened in each of its runs."""
-    from rltriage.cli.replay import find_run
-    from rltriage.engine.feed import run_ids
-    from rltriage.engine.sources import open_source
     from rltriage.exporters.report.build import build
     from rltriage.exporters.report.collect import Collectors
     from rltriage.replaying import replay
     from rltriage.rules.loader import load_rules
 
-    facts, pack = parse_config(config), load_rules(*(packs or ("triage",)))
-    paths = [find_run(source) for source in sources]
-    opened = [open_source(path) for path in paths]
+    pack, runs = load_rules(*(packs or ("triage",))), open_runs(sources)
     reports = []
     with _busy("reading the rows"):
-        for source, run_id in zip(opened, run_ids(paths), strict=True):
+        for source, run_id in runs:
             collectors = Collectors()
             for replayed in replay(
                 source,
                 pack,
                 run_id=run_id,
                 profile=profile,
-                config=facts,
+                config=config,
                 sinks=(outcome, collectors),
                 references=references,
             ):

@@ -9,12 +9,13 @@ from textwrap import fill
 import click
 
 from rltriage.cli import completing
+from rltriage.cli.guesses import Group
 from rltriage.cli.options import json_option, url_option
 
 PACK_HELP = "A shipped pack's name (triage), a file, or a folder of packs."
 
 
-@click.group("rules")
+@click.group("rules", cls=Group)
 def command() -> None:
     """Check, list, explain and test rule packs."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import config_option, label_option, parse_config, profile_option, rules_option, service_options
+from rltriage.cli.options import config_option, label_option, profile_option, rules_option, service_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +39,7 @@ def command(
     insecure: bool,
     profile: str,
     packs: tuple[str, ...],
-    config: tuple[str, ...],
+    config: dict[str, Any],
     labels: dict[str, str],
 ) -> None:
     """Follow SOURCE (default: the folder runs) and show every run on a page that keeps itself up to date.
@@ -55,7 +55,7 @@ def command(
         settings = settings_of(config_file, Path(state))
         settings = replace(
             settings,
-            sources=(*settings.sources, *sources_of(sources, profile, parse_config(config), labels)),
+            sources=(*settings.sources, *sources_of(sources, profile, config, labels)),
             packs=packs or settings.packs,
             listen=listen or settings.listen,
         )

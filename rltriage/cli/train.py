@@ -15,7 +15,6 @@ from rltriage.cli.options import (
     fail_on_option,
     json_option,
     label_option,
-    parse_config,
     reference_option,
     rules_option,
 )
@@ -88,7 +87,7 @@ def command(
     name: str | None,
     checks: bool,
     packs: tuple[str, ...],
-    config: tuple[str, ...],
+    config: dict[str, Any],
     labels: dict[str, str],
     reference_files: tuple[str, ...],
     as_json: bool,
@@ -128,14 +127,14 @@ def command(
     raise click.exceptions.Exit(session.outcome.exit_code(fail_on))
 
 
-def _job(fault: str | None, seed: int, steps: int | None, config: tuple[str, ...], checks: bool) -> Job:
+def _job(fault: str | None, seed: int, steps: int | None, config: dict[str, Any], checks: bool) -> Job:
     """What is to be trained; an unknown fault or field is refused."""
     from rltriage.trainer.faults import find_fault
     from rltriage.trainer.parallel import Job
 
     injected = find_fault(fault)
     count = steps or (injected.steps if injected else 24)
-    return Job(fault, seed, count, _train_config(parse_config(config)), checks)
+    return Job(fault, seed, count, _train_config(config), checks)
 
 
 def run_name(job: Job, name: str | None = None) -> str:

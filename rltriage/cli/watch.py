@@ -15,12 +15,12 @@ from rltriage.cli.options import (
     config_option,
     json_option,
     label_option,
-    parse_config,
     profile_option,
     reference_option,
     rules_option,
     service_options,
 )
+from rltriage.cli.runs import find_run
 
 if TYPE_CHECKING:
     from typing import Any
@@ -47,7 +47,7 @@ def command(
     insecure: bool,
     profile: str,
     packs: tuple[str, ...],
-    config: tuple[str, ...],
+    config: dict[str, Any],
     labels: dict[str, str],
     reference_files: tuple[str, ...],
     as_json: bool,
@@ -62,7 +62,7 @@ def command(
         settings = settings_of(config_file, Path(state))
         settings = replace(
             settings,
-            sources=(*settings.sources, *sources_of(sources, profile, parse_config(config), labels, reference_files)),
+            sources=(*settings.sources, *sources_of(sources, profile, config, labels, reference_files)),
             packs=packs or settings.packs,
             listen=listen or (settings.listen if config_file else "127.0.0.1:0"),
         )
@@ -80,9 +80,11 @@ def sources_of(
     names: tuple[str, ...], profile: str, config: dict[str, Any], labels: dict[str, str], references: tuple[str, ...] = ()
 ) -> list[SourceConfig]:
     """What the command line names: addresses with metrics, and paths."""
-    from rltriage.cli.replay import find_run
     from rltriage.rules.config import SourceConfig
 
+    for name in names:
+        if name.endswith((".yaml", ".yml")) and Path(name).is_file():
+            raise click.UsageError(f"{name} is no log: a configuration is named with --file, a pack with --rules")
     meant: dict[str, Any] = {"profile": profile, "config": config, "labels": labels, "references": references}
     return [
         SourceConfig("metrics", name, **meant)

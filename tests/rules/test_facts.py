@@ -76,8 +76,16 @@ def test_a_value_is_read_as_yaml_1_2(text: str, fact: tuple[str, Any]) -> None:
     assert type(parse_fact(text)[1]) is type(fact[1])
 
 
-@pytest.mark.parametrize("text", ["lr", "=1", "", "a=[1", "a={b: 1, b: 2}", "a=" + "9" * 400])
-def test_a_wrong_fact_says_how_to_write_it(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        *((text, "is not KEY=VALUE: write for example --config kl_coef=0.05") for text in ("lr", "=1", "")),
+        ("a=[1", "close every"),
+        ("a={b: 1, b: 2}", "delete one of them"),
+        ("a=" + "9" * 400, "write it as 1e9"),
+    ],
+)
+def test_a_wrong_fact_says_how_to_write_it(text: str, words: str) -> None:
     """Mistakes in --config are errors for users, not tracebacks."""
-    with pytest.raises(RltriageError, match="--config"):
+    with pytest.raises(RltriageError, match=words):
         parse_fact(text)
