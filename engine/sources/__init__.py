@@ -13,7 +13,7 @@ from rltriage.engine.sources.base import BadLine, Source, SourceStats
 from rltriage.engine.sources.console_log import Console
 from rltriage.engine.sources.container import DockerLines, unwrapped
 from rltriage.engine.sources.csv_table import CsvLines, delimiter_of
-from rltriage.engine.sources.files import decode, encoding_of, read_start
+from rltriage.engine.sources.files import archive_of, decode, encoding_of, read_start, wide_encoding_of
 from rltriage.engine.sources.json_document import JsonDocument, load_document, rows_of
 from rltriage.engine.sources.jsonl import JsonLines
 from rltriage.engine.sources.lines import LineFormat, LineSource
@@ -65,8 +65,12 @@ def _open(path: str) -> Source:
         return _database(path)
     if sample.startswith(MAGIC):
         return WandbSource(path, [path])
+    if archive := archive_of(sample):
+        raise SourceError(f"{path}: a {archive} archive: unpack it, and name the log that is in it")
     if _is_binary(sample):
-        raise SourceError(f"{path}: binary data, not a log of rows")
+        wide = wide_encoding_of(sample)
+        what = f"text in {wide} without a mark at its start: convert it, as in `iconv -f {wide} -t UTF-8 FILE`"
+        raise SourceError(f"{path}: {what if wide else 'binary data, not a log of rows'}")
     text = decode(sample)
     lines = [line for line in text.split("\n")[:50] if line.strip()]
     inside = [unwrapped(line) for line in (lines if whole or len(lines) < 2 else lines[:-1])]

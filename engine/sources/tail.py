@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from rltriage.engine.sources.base import SourceStats
-from rltriage.engine.sources.files import BROKEN, decoder_of, is_part_of_mark, open_log, read_some
+from rltriage.engine.sources.files import broken, decoder_of, is_part_of_mark, open_log, read_some
 from rltriage.rules.errors import SourceError
 
 MAX_LINE = 1 << 20
 CHUNK = 1 << 20
 HEAD = 256
-MARK = 3
+MARK = 4
 
 
 class Tail:
@@ -22,7 +22,7 @@ class Tail:
 
     Grows by bytes. A file that became shorter, or whose first bytes changed, is read again from its start; one that was
     replaced is first read to its end. `generation` counts these restarts. A line over `MAX_LINE` bytes is refused once.
-    A mark at the start decides between UTF-8 and UTF-16; a packed file is read once, to where it is whole.
+    A mark at the start decides between UTF-8, UTF-16 and UTF-32; a packed file is read once, to where it is whole.
     """
 
     def __init__(self, path: str, stats: SourceStats) -> None:
@@ -87,7 +87,7 @@ class Tail:
         assert self._file is not None
         try:
             chunk = read_some(self._file, CHUNK)
-        except BROKEN as error:
+        except broken() as error:
             if not self._packed:
                 raise
             self._stats.refuse(self._number + 1, f"the packed file is damaged or cut off here: {error}")
@@ -120,7 +120,7 @@ class Tail:
         try:
             head = self._file.read(MARK)
             self._file.seek(0)
-        except BROKEN:
+        except broken():
             return None
         return decoder_of(head)
 

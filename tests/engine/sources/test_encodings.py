@@ -5,11 +5,17 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import io
 import json
 import lzma
 import math
 import random
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,14 +41,30 @@ def steps(path: Path) -> list[int]:
         codecs.BOM_UTF8 + TEXT.encode(),
         TEXT.encode("utf-16"),
         codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"),
+        TEXT.encode("utf-32"),
+        codecs.BOM_UTF32_BE + TEXT.encode("utf-32-be"),
         TEXT.encode("latin-1"),
         TEXT.replace("\n", "\r\n").encode(),
         gzip.compress(TEXT.encode()),
         bz2.compress(TEXT.encode()),
         lzma.compress(TEXT.encode()),
         gzip.compress(TEXT.encode("utf-16")),
+        gzip.compress(TEXT.encode("utf-32")),
     ],
-    ids=["mark", "utf-16", "utf-16 big", "latin-1", "crlf", "gzip", "bz2", "xz", "gzip of utf-16"],
+    ids=[
+        "mark",
+        "utf-16",
+        "utf-16 big",
+        "utf-32",
+        "utf-32 big",
+        "latin-1",
+        "crlf",
+        "gzip",
+        "bz2",
+        "xz",
+        "gzip of utf-16",
+        "gzip of utf-32",
+    ],
 )
 def test_every_row_is_read_however_it_is_encoded(tmp_path: Path, data: bytes) -> None:
     """No row is lost, the first neither, which a byte-order mark precedes."""
@@ -59,7 +81,7 @@ def test_documents_and_tables_are_decoded_alike(tmp_path: Path, encoding: str) -
     assert steps(tmp_path / "a.json") == list(range(6)) and steps(tmp_path / "a.csv") == [1, 2]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-8"])
+@pytest.mark.parametrize("encoding", ["utf-32", "utf-16", "utf-8-sig", "utf-8"])
 def test_a_followed_file_may_be_cut_anywhere(tmp_path: Path, encoding: str) -> None:
     """Half a character, half a mark: what is polled byte by byte is what is read whole."""
     path = tmp_path / "log"
@@ -81,6 +103,76 @@ def test_a_packed_file_that_is_cut_off_gives_what_it_holds(tmp_path: Path) -> No
     source = open_source(str(path))
     assert 1000 < len(list(source.records())) < 5000
     assert any("damaged or cut off" in example.reason for example in source.stats.examples)
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bz2", "xz"])
+@pytest.mark.parametrize("damage", ["cut", "overwritten"])
+def test_a_packed_file_that_is_damaged_from_its_start_is_not_called_empty(
+    tmp_path: Path, packed: Callable[[bytes], bytes], damage: str
+) -> None:
+    """One short sentence: what is wrong, where, what to do; a packed file with nothing in it is empty."""
+    path = tmp_path / "log"
+    data = packed(TEXT.encode())
+    path.write_bytes(data[:10] if damage == "cut" else data[:10] + b"\xff" * len(data))
+    with pytest.raises(SourceError, match=r"cut off or damaged before its first line .*: copy or write it anew") as caught:
+        open_source(str(path))
+    assert len(str(caught.value)) < len(str(path)) + 300 and str(caught.value).isprintable()
+    path.write_bytes(packed(b""))
+    with pytest.raises(SourceError, match="the file is empty"):
+        open_source(str(path))
+
+
+def test_what_zstd_raises_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error is none of Python's own; a stand-in for the reader, which this Python need not have."""
+
+    class ZstdError(Exception):
+        """As `compression.zstd` has it."""
+
+    class Damaged(io.FileIO):
+        """Rows, then damage."""
+
+        def read1(self, size: int) -> bytes:
+            if chunk := self.read(size):
+                return chunk
+            raise ZstdError("Data corruption detected")
+
+    path = tmp_path / "log.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd")
+    unpacked = tmp_path / "unpacked"
+    unpacked.write_text(TEXT)
+    reader = SimpleNamespace(ZstdError=ZstdError, open=lambda path, mode: Damaged(unpacked))
+    monkeypatch.setitem(sys.modules, "compression.zstd", reader)
+    monkeypatch.setattr("rltriage.engine.sources.tail.Tail._replaced", lambda self: False)
+    source = open_source(str(path))
+    assert len(list(source.records())) == 6
+    assert any("damaged or cut off here: Data corruption" in example.reason for example in source.stats.examples)
+    unpacked.write_text("")
+    with pytest.raises(SourceError, match="damaged before its first line"):
+        open_source(str(path))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_a_wide_text_without_a_mark_says_how_to_convert_it(tmp_path: Path, encoding: str) -> None:
+    """One sentence that names the encoding; nothing of the bytes is shown."""
+    path = tmp_path / "log"
+    path.write_bytes(TEXT.encode(encoding))
+    name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
+    with pytest.raises(SourceError, match=f"iconv -f {name} -t UTF-8") as caught:
+        open_source(str(path))
+    assert "x00" not in str(caught.value)
+
+
+def test_an_archive_says_to_unpack_it(tmp_path: Path) -> None:
+    """Also where its members are stored as they are, so that rows could be guessed among the headers."""
+    (tmp_path / "a.jsonl").write_text(TEXT)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.write(tmp_path / "a.jsonl")
+    for name, mode in (("a.tar", "w"), ("a.tar.gz", "w:gz")):
+        with tarfile.open(tmp_path / name, mode) as packed:
+            packed.add(tmp_path / "a.jsonl", "a.jsonl")
+    for name, kind in (("a.zip", "zip"), ("a.tar", "tar"), ("a.tar.gz", "tar")):
+        with pytest.raises(SourceError, match=f"{name}: a {kind} archive: unpack it"):
+            open_source(str(tmp_path / name))
 
 
 def test_zstd_says_what_to_do_where_there_is_no_reader(tmp_path: Path) -> None:
