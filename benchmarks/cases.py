@@ -1,7 +1,7 @@
 """Judge the triage pack by the cases of public bug reports and by real logs: what is named, when, and what stays silent.
 
     python benchmarks/cases.py                          the cases in tests/data/cases
-    RLTRIAGE_CASES=DIR python benchmarks/cases.py       also DIR/bug-reports and DIR/real-logs
+    RLTRIAGE_CASES=DIR python benchmarks/cases.py       also the logs in DIR/real-logs
 
 A fault case is right when the expected or an accepted fault is among the first two suspects by the deadline and no
 forbidden fault is first suspect before or then. A look-alike is right when nothing at warning or above fires.
@@ -170,8 +170,10 @@ def _told(found: Replay) -> str:
     return "; ".join(loud[:3]) + (f" and {len(loud) - 3} more" if len(loud) > 3 else "") if loud else "silent"
 
 
-def table(judgements: Sequence[Judgement]) -> Iterator[str]:
-    """The lines of a table, wrong ones marked, and the totals."""
+def table(title: str, judgements: Sequence[Judgement]) -> Iterator[str]:
+    """The lines of a table with its title and heads, wrong ones marked, and the totals."""
+    yield title
+    yield f"    {'log':<38} {'expected':<38} found"
     for entry in judgements:
         yield f"{'    ' if entry.right else 'BAD '}{entry.name[:38]:<38} {entry.expected[:38]:<38} {entry.found}"
     rows = sum(entry.rows for entry in judgements if entry.expected == "silent")
@@ -179,18 +181,21 @@ def table(judgements: Sequence[Judgement]) -> Iterator[str]:
     critical = sum(entry.critical for entry in judgements)
     faults = [entry for entry in judgements if entry.expected not in ("silent", "disputed")]
     silent = [entry for entry in judgements if entry.expected == "silent"]
-    yield f"faults {sum(e.right for e in faults)}/{len(faults)}, silent {sum(e.right for e in silent)}/{len(silent)}, "
-    yield f"false alarms {loud} ({critical} critical) on {rows} rows: {1000 * loud / max(rows, 1):.2f} per 1,000"
+    yield (
+        f"right: {sum(e.right for e in faults)}/{len(faults)} faults, {sum(e.right for e in silent)}/{len(silent)} silent; "
+        f"false alarms {loud} ({critical} critical) on {rows} rows: {1000 * loud / max(rows, 1):.2f} per 1,000"
+    )
 
 
 def main() -> int:
     """Print the tables; 1 if a case is wrong."""
     bench = Bench()
     cases = judge_cases(CASES, bench)
-    print("\n".join(table(cases)))
+    print("\n".join(table("Public bug reports and look-alikes (tests/data/cases)", cases)))
     shared = os.environ.get("RLTRIAGE_CASES")
     if shared:
-        print("\n".join(table(judge_logs(Path(shared) / "real-logs", bench))))
+        logs = Path(shared) / "real-logs"
+        print("\n".join(("", *table(f"Real logs ({logs})", judge_logs(logs, bench)))))
     return 0 if all(entry.right for entry in cases) else 1
 
 

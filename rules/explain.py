@@ -9,7 +9,7 @@ from rltriage.rules.crosscheck import rule_facts
 from rltriage.rules.facts import CONFIG_FACTS, describe_test
 from rltriage.rules.model import Catalogue, Fault, FirstTest, Rule
 
-WIDTH = 100
+WIDTH = 80
 
 
 def describe_rule(rule: Rule, catalogue: Catalogue, example: str = "") -> str:
@@ -27,7 +27,7 @@ def describe_rule(rule: Rule, catalogue: Catalogue, example: str = "") -> str:
         *_needs(rule, catalogue),
         *_suspects(rule, catalogue),
         *_first_test(rule, catalogue),
-        *([f"an example that fires:\n{textwrap.indent(example, '  ')}"] if example else []),
+        *(["an example that fires:\n" + "\n".join(map(_hanging, example.splitlines()))] if example else []),
         *_prose("references", "; ".join(rule.references)),
     ]
     if rule.mark is not None:
@@ -37,6 +37,12 @@ def describe_rule(rule: Rule, catalogue: Catalogue, example: str = "") -> str:
 
 def _wrap(text: str, indent: str = "  ") -> str:
     return textwrap.fill(" ".join(text.split()), WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def _hanging(line: str) -> str:
+    """A line of an example; what does not fit goes below its first word."""
+    depth = len(line) - len(line.lstrip()) + 4
+    return textwrap.fill(f"  {line}", WIDTH, subsequent_indent=" " * depth, break_on_hyphens=False, break_long_words=False)
 
 
 def _prose(title: str, text: str) -> list[str]:
@@ -63,7 +69,7 @@ def _timing(rule: Rule) -> list[str]:
         said.append(f"not for {rule.keep_firing_for} observations before it resolves")
     if rule.after:
         said.append(f"ignores the first {rule.after} observations")
-    return ["timing: " + ", ".join(said)]
+    return [textwrap.fill("timing: " + ", ".join(said), WIDTH, subsequent_indent="  ")]
 
 
 def _needs(rule: Rule, catalogue: Catalogue) -> list[str]:
@@ -107,7 +113,7 @@ def _test_lines(test: FirstTest) -> Iterable[str]:
     needs = {"rows": "the metrics alone", "dump": "a recorded batch or sampled text", "trainer": "a trainer probe"}[
         test.tier
     ]
-    yield f"first test: {test.title} (needs {needs})"
+    yield textwrap.fill(f"first test: {test.title} (needs {needs})", WIDTH, subsequent_indent="  ")
     yield _wrap(test.how)
     if test.command:
         yield f"  $ {test.command}"

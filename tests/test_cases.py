@@ -89,3 +89,16 @@ class TestRealLogs:
         silent = [entry for entry in judged if entry.expected == "silent"]
         assert sum(entry.critical for entry in silent) == 0
         assert sum(entry.false_alarms for entry in silent) < sum(entry.rows for entry in silent) / 1000, silent
+
+
+def test_the_printed_table_has_a_title_heads_and_totals() -> None:
+    """Each block says what it is about; a wrong line is marked."""
+    judged = [
+        cases.Judgement("B01_a", "sign_flip by 3", "sign_flip at 2", True, 10),
+        cases.Judgement("H01_b", "silent", "kl-high (critical) row 1", False, 10, 1, 1),
+    ]
+    title, heads, right, wrong, totals = cases.table("Reports", judged)
+    assert title == "Reports" and heads.split() == ["log", "expected", "found"]
+    assert heads.index("found") == right.index("sign_flip at 2") == wrong.index("kl-high")
+    assert wrong.startswith("BAD ") and not right.startswith("BAD")
+    assert totals.startswith("right: 1/1 faults, 0/1 silent; false alarms 1 (1 critical) on 10 rows")

@@ -1,7 +1,8 @@
 """The command line: one file per command, imported only when that command runs.
 
-Results go to stdout, messages to stderr. Exit codes: 0 nothing critical, 1 a critical alert fired (or a check failed),
-2 bad usage, input or pack.
+Results go to stdout: what was found, also that nothing was, and which files were written. Mistakes, hints, progress and
+what was left out go to stderr. Exit codes: 0 nothing critical, 1 a critical alert fired (or a check failed), 2 bad usage,
+input or pack.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def command(
         write_atomically(svg_file, draw(on, off))
     missed = shortfalls(on, off)
     for sentence in missed:
-        click.echo(f"below the bar: {sentence}", err=True)
+        click.echo(f"below the bar: {sentence}")
     raise click.exceptions.Exit(int(bool(missed)))
 
 

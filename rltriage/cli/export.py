@@ -49,7 +49,7 @@ def command(
     if grafana is None and (page or docs or recorded):
         raise click.UsageError("--page, --docs and --recorded are for dashboards: add --grafana DIR, or leave them out")
     if grafana is not None:
-        _dashboards(grafana, page, docs, recorded)
+        _dashboards(grafana, page, docs, recorded, told_on_stderr=bool(sources))
     if sources:
         runs = _recorded(sources, packs or ("triage",), profile, config, metrics_only)
         for line in runs:
@@ -84,7 +84,8 @@ def _recorded(
     return recording.lines()
 
 
-def _dashboards(folder: Path, page: str, docs: str, recorded: bool) -> None:
+def _dashboards(folder: Path, page: str, docs: str, recorded: bool, told_on_stderr: bool) -> None:
+    """Writes the files and names them; on stderr where stdout has the samples of a run."""
     from rltriage.engine.rundir import write_atomically
     from rltriage.exporters.grafana import files
 
@@ -92,4 +93,4 @@ def _dashboards(folder: Path, page: str, docs: str, recorded: bool) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
-        click.echo(str(path), err=True)
+        click.echo(str(path), err=told_on_stderr)

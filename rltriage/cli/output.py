@@ -1,4 +1,4 @@
-"""What a command writes to stdout: alerts and incidents as JSON lines or as text blocks."""
+"""What a command writes to stdout: alerts and incidents as JSON lines or as text blocks, lists as wide as a terminal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from textwrap import fill
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,11 @@ def say(line: str) -> None:
     """One line on stdout."""
     with quiet_when_unread():
         click.echo(line)
+
+
+def wrapped(text: str, indent: int = 2) -> str:
+    """One line for people as lines of a terminal's 80 columns, the others indented; names and commands stay whole."""
+    return fill(text, 80, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
 
 
 class JsonLines:

@@ -10,6 +10,7 @@ import click
 from rltriage.cli import completing
 from rltriage.cli.guesses import Group
 from rltriage.cli.options import config_option, json_option, profile_option
+from rltriage.cli.output import wrapped
 from rltriage.cli.runs import open_runs
 
 
@@ -18,10 +19,10 @@ def command() -> None:
     """List and show framework profiles, and check a log against them."""
 
 
-@command.command("list", short_help="One line a framework.")
+@command.command("list", short_help="The frameworks, and what is mapped of each.")
 @json_option
 def list_profiles(as_json: bool) -> None:
-    """One line a framework: name, metrics and facts that it maps, versions it was read from."""
+    """The frameworks: name, metrics and facts that it maps, versions it was read from."""
     from rltriage.rules.frameworks import listing, verified_name
 
     for entry in listing():
@@ -29,10 +30,8 @@ def list_profiles(as_json: bool) -> None:
             click.echo(json.dumps({"format": 1, "type": "profile", **entry}))
         else:
             seen = verified_name(entry["verified"])
-            click.echo(
-                f"{entry['profile']:<20} {entry['metrics']:>3} metrics {entry['facts']:>3} facts  {entry['title']}"
-                + (f" (verified: {seen})" if seen else "")
-            )
+            counts = f"{entry['profile']:<20} {entry['metrics']:>3} metrics {entry['facts']:>3} facts  {entry['title']}"
+            click.echo(wrapped(counts + (f" (verified: {seen})" if seen else ""), 44))
 
 
 @command.command("show", short_help="Everything that a profile says.")
@@ -48,16 +47,16 @@ def show(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"format": 1, "type": "profile", **found}))
         return
-    click.echo(f"{found['profile']}: {found['title']} (read from {found['read_from']})")
+    click.echo(wrapped(f"{found['profile']}: {found['title']} (read from {found['read_from']})"))
     if checked := verification(profile):
-        click.echo(f"verified against {checked}")
+        click.echo(wrapped(f"verified against {checked}"))
     for title, key in (("metrics", "metrics"), ("config facts", "config")):
         click.echo(f"\n{title}")
         for canonical, natives in found[key].items():
-            click.echo(f"  {canonical:<22} {', or '.join(natives)}")
-    click.echo(f"\ncannot log: {', '.join(found['not_logged']) or 'nothing that is known'}")
+            click.echo(wrapped(f"  {canonical:<22} {', or '.join(natives)}", 25))
+    click.echo("\n" + wrapped(f"cannot log: {', '.join(found['not_logged']) or 'nothing that is known'}"))
     for note in found["notes"]:
-        click.echo(f"note: {note}")
+        click.echo(wrapped(f"note: {note}"))
 
 
 @command.command("check", short_help="What SOURCE gives: mapped, unmapped, missing, facts.")
@@ -75,9 +74,10 @@ def check(source: str, profile: str, config: dict[str, Any], as_json: bool) -> N
     if as_json:
         click.echo(dumps({"format": 1, "type": "source", **found}))
         return
-    click.echo(f"{found['source']}: {found['kind']}, {found['records']} records, {found['bad_rows']} not understood")
+    counts = f"{found['records']} records, {found['bad_rows']} not understood"
+    click.echo(wrapped(f"{found['source']}: {found['kind']}, {counts}"))
     for example in found["bad_examples"]:
-        click.echo(f"  line {example['line']}: {example['reason']}")
+        click.echo(wrapped(f"  line {example['line']}: {example['reason']}", 4))
     for run in found["runs"]:
         _show_run(run)
 
@@ -85,13 +85,12 @@ def check(source: str, profile: str, config: dict[str, Any], as_json: bool) -> N
 def _show_run(run: dict[str, Any]) -> None:
     click.echo(f"\n{run['run']}: {run['rows']} rows, read as {run['profile']}")
     if run["lacks"]:
-        click.echo(f"  {run['lacks']}")
+        click.echo(wrapped(f"  {run['lacks']}"))
     for canonical, native in run["mapped"].items():
-        click.echo(f"  {canonical:<22} {native}")
+        click.echo(wrapped(f"  {canonical:<22} {native}", 25))
     for name, fact in run["facts"].items():
-        click.echo(
-            f"  {name:<22} = {fact['value']}  ({fact['provenance']}{', ' + fact['source'] if fact['source'] else ''})"
-        )
+        source = f", {fact['source']}" if fact["source"] else ""
+        click.echo(wrapped(f"  {name:<22} = {fact['value']}  ({fact['provenance']}{source})", 25))
     for title, key in (
         ("without a canonical name", "unmapped"),
         ("known to the profile, not in this log", "missing"),
@@ -99,4 +98,4 @@ def _show_run(run: dict[str, Any]) -> None:
         ("config keys nobody knows", "unknown_config"),
     ):
         if run[key]:
-            click.echo(f"  {title}: {', '.join(run[key])}")
+            click.echo(wrapped(f"  {title}: {', '.join(run[key])}", 4))

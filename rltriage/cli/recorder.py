@@ -9,6 +9,7 @@ import click
 
 from rltriage.cli import completing
 from rltriage.cli.guesses import Group
+from rltriage.cli.output import wrapped
 from rltriage.cli.runs import find_run
 
 if TYPE_CHECKING:
@@ -23,12 +24,12 @@ def command() -> None:
 @command.command("list")
 @click.argument("run", metavar="RUN", shell_complete=completing.logs)
 def list_steps(run: str) -> None:
-    """One line a recorded step: why it was kept, and its size. Exit 1 if one is damaged."""
+    """Every recorded step: why it was kept, and its size. Exit 1 if one is damaged."""
     from rltriage.trainer.recorder import all_recordings
 
     recordings, damaged = all_recordings(_folder(run))
     for recording in recordings:
-        click.echo(f"step {recording.step:>5}  {recording.bytes / 1e6:5.1f} MB  {_plain(recording.reason)}")
+        click.echo(wrapped(f"step {recording.step:>5}  {recording.bytes / 1e6:5.1f} MB  {_plain(recording.reason)}", 22))
     for error in damaged:
         click.echo(f"damaged: {_plain(str(error))}", err=True)
     raise click.exceptions.Exit(1 if damaged else 0)

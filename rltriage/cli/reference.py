@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +11,7 @@ import click
 from rltriage.cli import completing
 from rltriage.cli.guesses import Group
 from rltriage.cli.options import config_option, json_option, profile_option
+from rltriage.cli.output import wrapped
 from rltriage.cli.runs import open_runs
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def build_command(runs: tuple[str, ...], output: str, name: str | None, profile:
         click.echo(complaint, err=True)
     reference = build(found, name or Path(output).stem)
     write_reference(output, reference)
-    click.echo(f"{output}: {len(reference.bands)} metrics, {_steps(reference)}, {len(reference.runs)} runs", err=True)
+    click.echo(f"{output}: {len(reference.bands)} metrics, {_steps(reference)}, {len(reference.runs)} runs")
 
 
 @command.command("show", short_help="Which runs a reference fits, and its metrics.")
@@ -70,7 +70,8 @@ def show_command(file: str, metrics: tuple[str, ...], as_json: bool) -> None:
         return
     click.echo(f"{reference.name}: {len(reference.runs)} runs, {_steps(reference)}")
     facts = ", ".join(f"{name} {value}" for name, value in reference.facts.items())
-    click.echo(fill(f"for runs with {facts}" if facts else "for any run: nothing is known of its runs' configuration", 80))
+    known = f"for runs with {facts}" if facts else "for any run: nothing is known of its runs' configuration"
+    click.echo(wrapped(known, 0))
     click.echo(f"{'metric':<23}{'step':>7}" + "".join(f"{column:>{width}}" for column, width in _COLUMNS.items()))
     for line in _lines(reference, metrics):
         click.echo(line)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from textwrap import fill
 
 import click
 
 from rltriage.cli import completing
 from rltriage.cli.guesses import Group
 from rltriage.cli.options import json_option, url_option
+from rltriage.cli.output import wrapped
 
 PACK_HELP = "A shipped pack's name (triage), a file, or a folder of packs."
 
@@ -33,9 +33,9 @@ def check(packs: tuple[str, ...]) -> None:
     if any(problem.code == "file" for problem in problems):
         raise click.exceptions.Exit(2)
     if errors:
-        click.echo(f"{errors} problem{'s' if errors != 1 else ''}", err=True)
+        click.echo(f"{errors} problem{'s' if errors != 1 else ''}")
         raise click.exceptions.Exit(1)
-    click.echo(f"{', '.join(packs or ('triage',))}: no problems", err=True)
+    click.echo(f"{', '.join(packs or ('triage',))}: no problems")
 
 
 @command.command("list")
@@ -189,8 +189,7 @@ def compile_(
         write_atomically(tests, compiled.tests)
     for why in dict.fromkeys(compiled.left_out.values()):
         rules = [rule for rule, reason in compiled.left_out.items() if reason == why]
-        text = f"left out, {why}: {', '.join(rules)}"
-        click.echo(fill(text, 80, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False), err=True)
+        click.echo(wrapped(f"left out, {why}: {', '.join(rules)}"), err=True)
 
 
 def _refuse_links(kind: str, docs: str, others: str) -> None:

@@ -94,7 +94,7 @@ def list_silences(as_json: bool, config_file: Path | None, state: Path | None) -
     for silence in found:
         click.echo(json.dumps({"type": "silence", **asdict(silence)}) if as_json else _line(silence))
     if not found and not as_json:
-        click.echo("nothing is silenced", err=True)
+        click.echo("nothing is silenced")
 
 
 @command.command("end", short_help="End a silence; alerts that still fire are told.")

@@ -244,3 +244,21 @@ def anchors(page: Path) -> set[str]:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     heads = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+_WRITTEN = re.compile(r"(?:\s-o|\s--output|\s--tests|\s--grafana|\s--svg|\s>)\s+([\w.-]+)(?=\s|$|`)", re.MULTILINE)
+
+
+def test_what_a_page_writes_is_no_news_to_git(read_blocks: Callable[[Path], Any]) -> None:
+    """Whoever follows README.md and docs/ in a clone has a clean `git status` afterwards."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("this is no clone")
+    names = set()
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for block in read_blocks(page):
+            names |= {block.file} if block.file else set()
+            names |= set(_WRITTEN.findall(block.text)) if block.language in ("sh", "console") else set()
+    told = subprocess.run(
+        ["git", "check-ignore", "--no-index", *sorted(names)], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split()
+    assert {"mine.yaml", "mine.tests.yaml", "report.html"} <= names and names == set(told)

@@ -6,11 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from rltriage.engine.ruletests import firing_example
 from rltriage.rules.catalogue import load_catalogue
+from rltriage.rules.explain import describe_rule
+from rltriage.rules.loader import load_rules
 
 
 def _rows(tmp_path: Path, rows: list[dict]) -> Path:
@@ -210,12 +214,52 @@ def test_no_command_is_introduced_by_half_a_sentence(rltriage, group: str) -> No
     assert "..." not in rltriage(group, "--help").out.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize("command", ["coverage", "rules compile --from metrics"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "coverage LOG",
+        "rules compile --from metrics",
+        "rules list",
+        "profiles list",
+        "profiles show trl",
+        "profiles check LOG",
+        "train --fault list",
+    ],
+)
 def test_lists_keep_to_80_columns(rltriage, live_reference: Path, command: str) -> None:
     """What is listed for people is as wide as a terminal."""
-    ran = rltriage(*command.split(), *([live_reference] if command == "coverage" else []))
-    text = ran.err if ran.err else ran.out
+    ran = rltriage(*command.replace("LOG", str(live_reference)).split())
+    text = ran.err if "compile" in command else ran.out
     assert text.count("\n") > 5 and all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_every_rule_is_explained_in_80_columns(rltriage) -> None:
+    """Only a command of a first test may be longer: it is copied."""
+    pack = load_rules("triage")
+    for rule in pack.rules:
+        lines = describe_rule(rule, pack.catalogue, firing_example(rule.id, pack)).splitlines()
+        assert not [line for line in lines if len(line) > 80 and not line.startswith("  $ ")], rule.id
+
+
+def test_a_long_reason_of_a_recording_is_folded(rltriage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One entry a step; what does not fit is indented below it, and nothing is cut."""
+    reason = "critical alert " + ", ".join(f"some-rule-with-a-long-name-{n}" for n in range(5))
+    kept = [SimpleNamespace(step=7, bytes=700_000, reason=reason)]
+    monkeypatch.setattr("rltriage.trainer.recorder.all_recordings", lambda folder: (kept, []))
+    first, *others = rltriage("recorder", "list", tmp_path).out.splitlines()
+    assert first.startswith("step     7    0.7 MB  critical alert") and len(others) >= 2
+    assert all(len(line) <= 80 for line in (first, *others)) and all(line.startswith(" " * 22) for line in others)
+    assert " ".join(" ".join((first, *others)).split()).endswith(reason)
+
+
+def test_verdicts_are_on_stdout(rltriage, tmp_path: Path) -> None:
+    """Also that nothing is wrong: linters' success is a result; stderr stays empty."""
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("version: 2\nrulez: []\n")
+    assert rltriage("rules", "check") == (0, "triage: no problems\n", "")
+    ran = rltriage("rules", "check", bad)
+    assert ran.code == 1 and ran.out.endswith("3 problems\n") and ran.err == ""
+    assert rltriage("silence", "list", "--state", tmp_path) == (0, "nothing is silenced\n", "")
 
 
 def test_a_folder_of_runs_says_what_to_name(rltriage, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_bench_prints_both_tables_and_writes_json_and_svg(rltriage, tmp_path):
         "    when: {threshold: {metric: reward, above: 1000}}\n    suspects: {}\n    first_test: no_test_needed\n"
     )
     ran = rltriage("bench", "--runs", tmp_path / "runs", "--rules", quiet)
-    assert ran.code == 1 and "below the bar: with invariants mask_shift is named first in 0 of" in ran.err
+    assert ran.code == 1 and "below the bar: with invariants mask_shift is named first in 0 of" in ran.out
 
 
 def test_bench_without_recorded_runs_says_how_to_get_them(rltriage, tmp_path):

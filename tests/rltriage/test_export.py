@@ -43,7 +43,8 @@ def test_rows_without_times_are_refused(rltriage, tmp_path):
 def test_dashboards_are_written_with_their_addresses(rltriage, tmp_path):
     """The files of `files`, below the folder; a run may be exported in the same go or not at all."""
     ran = rltriage("export", "--grafana", tmp_path / "g", "--page", "https://p.example", "--recorded")
-    assert ran.code == 0 and ran.out == ""
+    assert ran.code == 0 and ran.err == ""
+    assert {str(path) for path in (tmp_path / "g").rglob("*") if path.is_file()} == set(ran.out.split())
     found = {
         str(path.relative_to(tmp_path / "g")): path.read_text() for path in (tmp_path / "g").rglob("*") if path.is_file()
     }

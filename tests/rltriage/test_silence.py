@@ -18,7 +18,7 @@ def test_a_silence_is_made_listed_and_ended(rltriage, state):
     (listed,) = map(json.loads, rltriage("silence", "list", "--json", "--state", state).out.splitlines())
     assert listed["until"] - listed["created"] == 1800 and listed["why"] == "new reference"
     assert rltriage("silence", "end", "grpo-*", "kl-*", "--state", state).out == "grpo-* kl-* is no longer silenced\n"
-    assert rltriage("silence", "list", "--state", state).out == ""
+    assert rltriage("silence", "list", "--state", state).out == "nothing is silenced\n"
 
 
 def test_an_acknowledgement_has_no_time(rltriage, state):
