@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from rltriage.engine.series import parse_series
 from rltriage.engine.triage import Triage
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Catalogue, Problem, RulePack
+from rltriage.rules.validate import closest
 from rltriage.rules.yamlmarks import Node, read
 
 _KEYS = ("name", "rule", "config", "steps", "silence", "reference", "series", "expect", "silent", "exact")
@@ -218,8 +218,7 @@ def _rule_mistakes(test: Node, known: frozenset[str]) -> list[Problem]:
     rules = [node for node in (test.get("rule"), *(wanted.get("rule") for wanted in expected), *silent) if node is not None]
     for rule in rules:
         if rule.value not in known:
-            close = get_close_matches(str(rule.value), known, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else "`rltriage rules list FILE` prints those of FILE"
+            hint = closest(str(rule.value), known) or "`rltriage rules list FILE` prints those of FILE"
             found.append(rule.problem("rule-tests", f"there is no rule `{rule.value}`", hint))
     for wanted in expected:
         for name in wanted.entries:

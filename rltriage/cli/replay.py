@@ -18,7 +18,7 @@ from rltriage.cli.options import (
     rules_option,
 )
 from rltriage.cli.outcome import Outcome
-from rltriage.cli.runs import open_runs
+from rltriage.cli.runs import find_rule, open_runs
 
 if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
@@ -64,8 +64,6 @@ def command(
     Exit 0 nothing critical, 1 a critical alert fired at any time, 2 bad usage, input or pack. With --diff: 0 no
     difference, 1 some.
     """
-    from difflib import get_close_matches
-
     from rltriage.arguments import unknown_facts
     from rltriage.engine.reference import read_reference
     from rltriage.replaying import replay
@@ -77,10 +75,8 @@ def command(
             raise click.UsageError("--explain and --diff do not go together; explain the rule with each pack in turn")
         raise click.exceptions.Exit(_difference(sources, packs or ("triage",), other, profile, config, references, as_json))
     pack = load_rules(*(packs or ("triage",)))
-    if explained and explained not in {rule.id for rule in pack.rules}:
-        close = get_close_matches(explained, [rule.id for rule in pack.rules], n=1)
-        hint = f"did you mean '{close[0]}'?" if close else "`rltriage rules list` shows them all"
-        raise click.UsageError(f"no rule '{explained}'; {hint}")
+    if explained:
+        find_rule(pack, explained)
     runs = open_runs(sources)
     outcome, printer = Outcome(), _printer(as_json, pack.catalogue)
     sinks = (outcome,) if explained else (outcome, printer)

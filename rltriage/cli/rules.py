@@ -11,6 +11,7 @@ from rltriage.cli import completing
 from rltriage.cli.guesses import Group
 from rltriage.cli.options import json_option, url_option
 from rltriage.cli.output import wrapped
+from rltriage.cli.runs import find_rule
 
 PACK_HELP = "A shipped pack's name (triage), a file, or a folder of packs."
 
@@ -84,10 +85,7 @@ def explain(rule_id: str, packs: tuple[str, ...]) -> None:
     from rltriage.rules.loader import load_rules
 
     pack = load_rules(*(packs or ("triage",)))
-    rule = next((rule for rule in pack.rules if rule.id == rule_id), None)
-    if rule is None:
-        own = "" if packs else " A rule of your own needs `--rules FILE`."
-        raise click.UsageError(f"no rule '{rule_id}'.{_did_you_mean(rule_id, [rule.id for rule in pack.rules])}{own}")
+    rule = find_rule(pack, rule_id, "" if packs else " A rule of your own needs `--rules FILE`.")
     click.echo(describe_rule(rule, pack.catalogue, firing_example(rule.id, pack)), nl=False)
 
 
@@ -234,10 +232,3 @@ def _shipped_tests() -> list[Path]:
     from rltriage import rules
 
     return sorted(Path(rules.__file__).parent.glob("packs/*.tests.yaml"))
-
-
-def _did_you_mean(word: str, known: list[str]) -> str:
-    from rltriage.rules.validate import meant
-
-    near = meant(word, known)
-    return f" Did you mean '{near}'?" if near else " `rltriage rules list` shows them all."

@@ -1,4 +1,4 @@
-"""The runs that a command names."""
+"""The runs and rules that a command names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 if TYPE_CHECKING:
     from rltriage.engine.sources import Source
+    from rltriage.rules.model import Rule, RulePack
 
 
 def find_run(source: str) -> str:
@@ -23,3 +26,15 @@ def open_runs(sources: Sequence[str]) -> list[tuple[Source, str]]:
 
     paths = [find_run(source) for source in sources]
     return list(zip([open_source(path) for path in paths], run_ids(paths), strict=True))
+
+
+def find_rule(pack: RulePack, rule_id: str, hint: str = "") -> Rule:
+    """A rule of the pack. Raises a usage error with the id that is nearest, and the hint."""
+    from rltriage.rules.validate import meant
+
+    rules = {rule.id: rule for rule in pack.rules}
+    if rule_id not in rules:
+        near = meant(rule_id, rules)
+        known = f"did you mean '{near}'?" if near else "`rltriage rules list` shows them all"
+        raise click.UsageError(f"there is no rule '{rule_id}': {known}{hint}")
+    return rules[rule_id]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,14 +51,8 @@ def command(
     if not sources and not config_file:
         sources = ("runs",)
     with tempfile.TemporaryDirectory(prefix="rltriage-") as state:
-        settings = settings_of(config_file, Path(state))
-        settings = replace(
-            settings,
-            sources=(*settings.sources, *sources_of(sources, profile, config, labels)),
-            packs=packs or settings.packs,
-            listen=listen or settings.listen,
-        )
-        _run(settings, page, insecure)
+        named = sources_of(sources, profile, config, labels)
+        _run(settings_of(config_file, Path(state), named, packs, listen), page, insecure)
 
 
 def _run(settings: Config, page: str, insecure: bool) -> None:

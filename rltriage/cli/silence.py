@@ -69,16 +69,16 @@ def add(
 
 def _slip(rule: str) -> str:
     """A sentence where no shipped rule is meant: a silence for a misspelt rule keeps nothing back."""
-    from difflib import get_close_matches
     from fnmatch import fnmatchcase
 
     from rltriage.rules.loader import load_rules
+    from rltriage.rules.validate import meant
 
     known = [one.id for one in load_rules("triage").rules]
     if any(fnmatchcase(one, rule) for one in known):
         return ""
-    close = get_close_matches(rule, known, n=1)
-    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    near = meant(rule, known)
+    hint = f" (did you mean '{near}'?)" if near else ""
     return f"no shipped rule is '{rule}'{hint}: it counts for a rule of your own"
 
 

@@ -59,21 +59,24 @@ def command(
     if not sources and not config_file:
         raise click.UsageError("name what to watch: SOURCE..., or --file rltriage.yaml")
     with tempfile.TemporaryDirectory(prefix="rltriage-") as state:
-        settings = settings_of(config_file, Path(state))
-        settings = replace(
-            settings,
-            sources=(*settings.sources, *sources_of(sources, profile, config, labels, reference_files)),
-            packs=packs or settings.packs,
-            listen=listen or (settings.listen if config_file else "127.0.0.1:0"),
-        )
-        _run(settings, insecure, as_json)
+        named = sources_of(sources, profile, config, labels, reference_files)
+        listen = listen or ("" if config_file else "127.0.0.1:0")
+        _run(settings_of(config_file, Path(state), named, packs, listen), insecure, as_json)
 
 
-def settings_of(config_file: Path | None, state: Path) -> Config:
-    """A configuration file's contents; without one, nothing to watch and a state folder that does not last."""
+def settings_of(
+    config_file: Path | None, state: Path, sources: Iterable[SourceConfig], packs: tuple[str, ...], listen: str | None
+) -> Config:
+    """A configuration file's contents with what the command line names besides; without one the state does not last."""
     from rltriage.rules.config import Config, load_config
 
-    return load_config(config_file) if config_file else Config(state_dir=state)
+    settings = load_config(config_file) if config_file else Config(state_dir=state)
+    return replace(
+        settings,
+        sources=(*settings.sources, *sources),
+        packs=packs or settings.packs,
+        listen=listen or settings.listen,
+    )
 
 
 def sources_of(

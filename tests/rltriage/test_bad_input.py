@@ -28,7 +28,7 @@ def _one_message(err: str) -> str:
         (b"", "empty"),
         (b"   \n\n", "empty"),
         (bytes(range(256)) * 40, "binary"),
-        (b"\x1f\x8b\x08\x00" + bytes(200), "empty"),
+        (b"\x1f\x8b\x08\x00" + bytes(200), "damaged"),
         (b"[1, 2, 3]\n", "row"),
         (b'"only text"\n', "row"),
         (b"hello world\nnothing here\n", "row"),
@@ -201,7 +201,7 @@ def test_a_probe_that_does_not_work_is_skipped(
         ("".join(f'{{"step": {step}, "reward": 1}}\n' for step in ("1", "9" * 400, "3")), ""),
         (f'[{{"step": 1, "reward": {"9" * 5000}}}]', "row"),
         (GOOD.encode("utf-16").decode("latin-1"), ""),
-        ("\x1f\x8b\x08\x00" + "\x00" * 200, "empty"),
+        ("\x1f\x8b\x08\x00" + "\x00" * 200, "damaged"),
     ],
 )
 def test_content_that_no_float_or_codec_takes(rltriage, tmp_path: Path, content: str, says: str) -> None:
