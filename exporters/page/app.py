@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rltriage.engine.rows import writable
-from rltriage.exporters.http import Web
+from rltriage.exporters.access import Web
 from rltriage.exporters.jsonlines import alert_json, dumps
 from rltriage.exporters.page.board import Board, Summary
 from rltriage.exporters.page.guard import Guard

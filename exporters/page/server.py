@@ -8,7 +8,7 @@ import socket
 import threading
 from urllib.parse import urlsplit
 
-from rltriage.exporters.http import Web, claim, is_local
+from rltriage.exporters.access import Web, claim, is_local
 from rltriage.exporters.page.board import Board
 from rltriage.rules.errors import DeliveryError, RltriageError
 
