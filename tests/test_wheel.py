@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = ("rltriage", "rules", "engine", "exporters", "trainer")
 SHIPPED = {".py", ".yaml", ".json", ".safetensors", ".typed", ".html", ".css", ".js"}
+BESIDE = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "SECURITY.md")
 SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
 
 
@@ -26,7 +27,8 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = folder / "tree"
     for layer in LAYERS:
         shutil.copytree(ROOT / layer, copy / layer, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    shutil.copytree(ROOT / "tests", copy / "tests", ignore=shutil.ignore_patterns("__pycache__", "data"))
+    for name in BESIDE:
         shutil.copy(ROOT / name, copy / name)
     subprocess.run([sys.executable, "-c", SDIST, str(folder)], cwd=copy, check=True, capture_output=True)
     return next(folder.glob("*.tar.gz"))
@@ -76,7 +78,8 @@ def test_wheel_holds_every_file_of_the_tree(wheel: Path) -> None:
 def test_sdist_and_wheel_carry_licence_and_types(sdist: Path, wheel: Path) -> None:
     """The licence's text, its id in the metadata, the README, and the marker that tells type checkers to look."""
     with tarfile.open(sdist) as archive:
-        assert {"LICENSE", "README.md", "pyproject.toml"} <= {Path(name).name for name in archive.getnames()}
+        held = {Path(*Path(name).parts[1:]) for name in archive.getnames()}
+    assert set(map(Path, BESIDE)) <= held and Path("tests") not in held, "some tests without what they need are no use"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         metadata = Parser().parsestr(archive.read(next(n for n in names if n.endswith("/METADATA"))).decode())
@@ -92,6 +95,47 @@ def test_installed_commands_run_outside_the_checkout(installed: Path, tmp_path: 
     place = run(installed / "python", "-c", "import rltriage; print(rltriage.__file__)", cwd=tmp_path)
     assert place.startswith(str(installed.parent))
     run(installed / "python", "-m", "rltriage", "rules", "check", cwd=tmp_path)
+    assert run(installed / "python", "-m", "rltriage", "--version", cwd=tmp_path).endswith(f"{rltriage.__version__}\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_installed_command_completes_itself(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    """The line of docs/deployment.md gives each shell a script that asks this command."""
+    monkeypatch.setenv("_RLTRIAGE_COMPLETE", f"{shell}_source")
+    script = run(installed / "rltriage", cwd=tmp_path)
+    assert f"{shell}_complete" in script and "rltriage" in script
+
+
+USER = """
+import rltriage
+from rltriage.rules.loader import load_rules
+
+with rltriage.watch("mine", config={"kl_coef": 0.1}, listen=None) as run:
+    report = run.log(0, {"reward": 0.5})
+    severities: list[str] = [alert.severity for alert in report.alerts]
+name: str = load_rules("triage").rules[0].id
+number: int = load_rules("triage").rules[0].id
+"""
+
+
+def test_a_users_type_checker_sees_the_types(installed: Path, tmp_path: Path) -> None:
+    """`mypy --strict` beside the installed wheel: a right program passes, and its one mistake is found by our types."""
+    (tmp_path / "mine.py").write_text(USER)
+    # What the dependencies' own types are is not asked, and reading torch's takes longer than all the rest.
+    skipped = ",".join(
+        f"{name}.*" for name in ("click", "jinja2", "jsonschema", "msgspec", "numpy", "rich", "torch", "urllib3")
+    )
+    (tmp_path / "mypy.ini").write_text(f"[mypy]\nstrict = true\n[mypy-{skipped}]\nfollow_imports = skip\n")
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--python-executable", str(installed / "python"), "mine.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    errors = [line for line in checked.stdout.splitlines() if ": error: " in line]
+    assert len(errors) == 1 and "mine.py:9" in errors[0] and '"str"' in errors[0] and '"int"' in errors[0], checked.stdout
 
 
 def test_versions_agree() -> None:
