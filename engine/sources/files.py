@@ -31,7 +31,7 @@ _ARCHIVES = (
     (b"Rar!\x1a\x07", 0, "rar"),
 )
 # Which bytes of four are mostly zero.
-_WIDE = {
+_WIDE: dict[tuple[bool, ...], str] = {
     (False, True, True, True): "UTF-32LE",
     (True, True, True, False): "UTF-32BE",
     (False, True, False, True): "UTF-16LE",
