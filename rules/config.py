@@ -91,10 +91,10 @@ class SourceConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverConfig:
-    """Who is told, and of what. `urls` has several elements only for an Alertmanager's replicas; times are seconds."""
+    """Who is told, and of what. `kind` is one of RECEIVER_KINDS. `urls` has several elements only for an Alertmanager's replicas; times are seconds."""
 
     name: str
-    kind: Literal["alertmanager", "webhook", "apprise"]
+    kind: str
     urls: tuple[Setting, ...]
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, Setting] = field(default_factory=dict)
