@@ -91,7 +91,10 @@ class SourceConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverConfig:
-    """Who is told, and of what. `kind` is one of RECEIVER_KINDS. `urls` has several elements only for an Alertmanager's replicas; times are seconds."""
+    """Who is told, and of what. `kind` is one of RECEIVER_KINDS; times are seconds.
+
+    `urls` has several elements only for an Alertmanager's replicas.
+    """
 
     name: str
     kind: str
