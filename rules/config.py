@@ -213,7 +213,7 @@ def _receiver_config(item: Mapping[str, Any], folder: Path) -> ReceiverConfig:
     match = {name: tuple(value) if isinstance(value, list) else (value,) for name, value in item.get("match", {}).items()}
     return ReceiverConfig(
         item["name"],
-        kind,  # type: ignore[arg-type]
+        kind,
         tuple(_setting(url, folder) for url in urls),
         headers=headers,
         match=match,
