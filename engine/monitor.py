@@ -99,17 +99,23 @@ class Monitor:
         """Median seconds between the last rows; None while too few have carried a time."""
         return self._history.strides.interval
 
+    @property
+    def age(self) -> int | None:
+        """Steps from the first to the newest; None before the first row."""
+        first = self._history.strides.first
+        return None if first is None or self._last is None else self._last - first
+
     def healthy(self, metrics: Iterable[str]) -> dict[str, tuple[float, float]]:
         """(low, high) of those metrics that a healthy reference that fits the run knows at the newest step.
 
         Within the values that a metric can have: a share of -0.2 is not healthy, it is impossible.
         """
-        reference, first = self._reference, self._history.strides.first
-        if reference is None or reference.why_not or first is None or self._last is None:
+        reference, age = self._reference, self.age
+        if reference is None or reference.why_not or age is None:
             return {}
         found = {}
         for metric in metrics:
-            bounds = reference.bounds(metric, self._last - first)
+            bounds = reference.bounds(metric, age)
             if bounds is not None:
                 info = self._alerts.catalogue.metrics.get(metric)
                 low, high = (info.low, info.high) if info is not None else (None, None)

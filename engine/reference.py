@@ -87,10 +87,14 @@ class Reference:
 
     def band(self, metric: str, step: int) -> Range | None:
         """A metric so many steps after the start; None beyond the phases and where fewer than ten runs had it."""
-        bands = self.bands.get(metric)
-        if bands is None or step < self.phases[0][0] or step > self.phases[-1][1]:
-            return None
-        return bands[max(0, bisect_right(self.phases, (step, math.inf)) - 1)]
+        bands, phase = self.bands.get(metric), self.phase(step)
+        return None if bands is None or phase < 0 else bands[phase]
+
+    def phase(self, step: int) -> int:
+        """Which of the phases holds a step, -1 where none does; between two it is the earlier."""
+        if step < self.phases[0][0] or step > self.phases[-1][1]:
+            return -1
+        return max(0, bisect_right(self.phases, (step, math.inf)) - 1)
 
     def changes(self, facts: Mapping[str, Any]) -> tuple[ConfigChange, ...]:
         """The config facts that are known on both sides and differ."""
@@ -144,6 +148,11 @@ class Fitted:
         meant = [each for each in self._references if self._given or each.facts.keys() <= known.keys()]
         nearest = min((each.changes(known) for each in meant), key=len, default=())
         return (*nearest, *(change for run in self._earlier for change in run.changes(known)))
+
+    def phase(self, step: int | None) -> tuple[str, int] | None:
+        """The fitting reference and its phase so many steps after the start: while it is the same, so are all bounds."""
+        fitting = self._fitting
+        return None if fitting is None or step is None else (fitting.name, fitting.phase(step))
 
     def bounds(self, metric: str, step: int) -> tuple[float, float] | None:
         """(low, high) of a metric so many steps after the start, None where nothing fits or nothing is known."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -15,6 +16,11 @@ from typing import Any, Literal, get_args
 
 from rltriage.engine.rows import Row
 from rltriage.rules.errors import RltriageError, SourceError
+
+try:
+    import fcntl
+except ImportError:  # Windows: runs are kept apart by their folders alone
+    fcntl = None  # type: ignore[assignment]
 
 ROWS = "rows.jsonl"
 RUN = "run.json"
@@ -60,10 +66,42 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
         raise
 
 
+def claim(parent: str | os.PathLike[str], name: str) -> str:
+    """The name, numbered where a run has its folder already: two runs never share one, however close they start.
+
+    Makes the folder with an empty `rows.jsonl`, which is what claims it. Raises OSError where that cannot be made.
+    """
+    for number in itertools.count(1):
+        each = name if number == 1 else f"{name}-{number}"
+        folder = Path(parent) / safe_name(each)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            open(folder / ROWS, "xb").close()
+        except FileExistsError:
+            continue
+        return each
+    raise AssertionError("numbers do not end")
+
+
+def row_line(row: Row) -> bytes:
+    """A row as a line of `rows.jsonl`."""
+    record: dict[str, Any] = {"step": row.step}
+    if row.time is not None:
+        record["time"] = row.time
+    record.update(row.metrics)
+    return json.dumps(record).encode() + b"\n"
+
+
+def alert_line(alert: Mapping[str, Any]) -> bytes:
+    """An alert or incident object (already plain, strict JSON data) as a line of `alerts.jsonl`."""
+    return json.dumps(alert, allow_nan=False).encode() + b"\n"
+
+
 class RunDirectory:
     """Writes one run: `run.json` at its start and its end, atomically, and rows and alerts by whole appended lines.
 
-    Raises RltriageError when the directory cannot be made or already holds another run's rows (unless `resume`).
+    Raises RltriageError when the directory cannot be made, already holds another run's rows (unless `resume`), or is being
+    written by somebody else.
     """
 
     def __init__(
@@ -79,12 +117,19 @@ class RunDirectory:
         resume: bool = False,
     ) -> None:
         self.path = Path(path)
+        self.run_id = run_id
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RltriageError(f"{self.path}: cannot make the run's directory: {error.strerror}") from None
-        rows = self.path / ROWS
-        if not resume and rows.exists() and rows.stat().st_size:
+        # Before anything is written: whoever comes second must not touch the run of the first.
+        self._rows = _Lines(self.path / ROWS)
+        self._alerts: _Lines | None = None
+        if not self._rows.locked():
+            self.close()
+            raise RltriageError(f"{self.path}: another process is writing this run; choose another name, or end it first")
+        if not resume and self._rows.size:
+            self.close()
             raise RltriageError(f"{self.path}: already holds rows of a run; choose another --run or resume it")
         self._run: dict[str, Any] = {
             "format": FORMAT,
@@ -96,22 +141,24 @@ class RunDirectory:
             "rltriage_version": version,
         }
         self._write_run()
-        self._rows = _Lines(rows)
-        self._alerts: _Lines | None = None
 
     def row(self, row: Row) -> None:
         """Append a row as one line, in one write."""
-        record: dict[str, Any] = {"step": row.step}
-        if row.time is not None:
-            record["time"] = row.time
-        record.update(row.metrics)
-        self._rows.append(json.dumps(record))
+        self.write_rows(row_line(row))
 
     def alert(self, alert: Mapping[str, Any]) -> None:
         """Append one alert or incident object (already plain, strict JSON data)."""
+        self.write_alerts(alert_line(alert))
+
+    def write_rows(self, lines: bytes) -> int:
+        """Append whole lines of rows, in one write; how many are in the file. Raises OSError where none is."""
+        return self._rows.append(lines)
+
+    def write_alerts(self, lines: bytes) -> int:
+        """Append whole lines of alerts, as rows are."""
         if self._alerts is None:
             self._alerts = _Lines(self.path / ALERTS)
-        self._alerts.append(json.dumps(alert, allow_nan=False))
+        return self._alerts.append(lines)
 
     def end(self, state: str, now: float) -> None:
         """Close the files and note in `run.json` that the run is over: who follows it need not wait for rows any more."""
@@ -134,18 +181,34 @@ class _Lines:
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (kept open for the run)
         self._half = False
-        if self._file.tell():
+        self.size = self._file.tell()
+        if self.size:
             self._file.seek(-1, os.SEEK_END)
             self._half = self._file.read(1) != b"\n"
 
-    def append(self, line: str) -> None:
-        """Write a line, in one write. Raises OSError if not all of it could be written."""
-        data = (b"\n" if self._half else b"") + line.encode() + b"\n"
-        written = self._file.write(data) or 0
-        if written != len(data):
-            self._half = self._half or written > 0
+    def locked(self) -> bool:
+        """Whether nobody else has the file's lock: it is this one's from now on, and goes with the process."""
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            except OSError:  # a file system without locks
+                pass
+        return True
+
+    def append(self, lines: bytes) -> int:
+        """Write lines in one write; how many of them are whole in the file. Raises OSError where none is."""
+        data = b"\n" + lines if self._half else lines
+        count = self._file.write(data) or 0
+        if count == len(data):
+            self._half = False
+            return lines.count(b"\n")
+        whole = data[:count].count(b"\n") - self._half
+        self._half = data[count - 1 : count] != b"\n" if count else self._half
+        if whole < 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
-        self._half = False
+        return whole
 
     def close(self) -> None:
         self._file.close()

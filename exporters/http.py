@@ -52,13 +52,21 @@ class Server:
         name = str(host)
         self.url = f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
         self._thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="rltriage-http", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads
+            server.server_close()
+            raise DeliveryError("cannot listen: this system starts no more threads for the process") from None
 
     def close(self) -> None:
         """Stop answering and free the port. Closing twice does nothing."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=5)
+
+    def release(self) -> None:
+        """In a forked child: let go of the parent's port and connections, which stay the parent's."""
+        self._server.release()
 
     def __enter__(self) -> Server:
         return self
@@ -128,6 +136,12 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             for connection in (*self._idle.values(), *self._busy.values()):
                 _break_off(connection)
+
+    def release(self) -> None:
+        # No lock: the thread that held it is in the parent. And no shutdown, which would end the parent's connections.
+        for mine in (self.socket, *self._idle.values(), *self._busy.values()):
+            with suppress(OSError):
+                mine.close()
 
     def idle(self, connection: socket.socket) -> None:
         """The connection waits for a request, and may be broken off for another."""

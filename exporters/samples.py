@@ -22,6 +22,9 @@ INFO = Family("rltriage_run", "info", "Config facts and profile of the run")
 EVALUATION = Family("rltriage_evaluation_seconds", "counter", "Seconds spent evaluating rules")
 FAILED_RULES = Family("rltriage_rules_failed", "gauge", "Rules that failed on this run and are switched off for it")
 INTERVAL = Family("rltriage_row_interval_seconds", "gauge", "Median seconds between the last rows")
+LOST = Family(
+    "rltriage_journal_lost", "counter", "Rows and alerts that could not be written into the run's directory: the disk"
+)
 FIRING = Family("rltriage_alert_firing", "gauge", "1 while the rule's alert fires")
 EXPLAINED = Family("rltriage_alert_explained", "gauge", "1 while another firing alert explains this one")
 LAST_FIRING = Family(
@@ -34,7 +37,7 @@ INCIDENT = Family(
 )
 SCORE = Family("rltriage_incident_suspect_score", "gauge", "Probability of each suspect of the open incident")
 FIRST = (STEP, ROWS, LAST_ROW, EVALUATED, STATE, INFO)
-LAST = (EVALUATION, FAILED_RULES, INTERVAL, FIRING, LAST_FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, INCIDENT, SCORE)
+LAST = (EVALUATION, FAILED_RULES, INTERVAL, LOST, FIRING, LAST_FIRING, EXPLAINED, VIOLATIONS, TRANSITIONS, INCIDENT, SCORE)
 
 _IDENTITY = ("rule", "severity", "fault", "first_test")
 _MAX_FACTS = 64
@@ -82,6 +85,8 @@ class Entry:
         self._add(found, FAILED_RULES, health.failed_rules)
         if health.row_interval is not None:
             self._add(found, INTERVAL, health.row_interval)
+        if health.lost is not None:
+            self._add(found, LOST, health.lost)
         for metric, bounds in health.healthy.items():
             place = names.healthy(metric)
             if place is not None:

@@ -75,13 +75,15 @@ class Alerts:
 class Health(NamedTuple):
     """How the engine fares with a run: seconds spent on it so far, rules that failed, median seconds between rows.
 
-    `healthy` is the (low, high) of each metric that a fitting reference knows at the newest step.
+    `healthy` is the (low, high) of each metric that a fitting reference knows at the newest step, `lost` how many rows and
+    alerts are in no file, None where none is written.
     """
 
     seconds: float = 0.0
     failed_rules: int = 0
     row_interval: float | None = None
     healthy: Mapping[str, tuple[float, float]] = MappingProxyType({})
+    lost: int | None = None
 
 
 NO_HEALTH = Health()

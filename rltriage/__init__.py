@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rltriage.api import Watch as Watch
     from rltriage.api import openrlhf_logger as openrlhf_logger
     from rltriage.api import sb3_callback as sb3_callback
     from rltriage.api import trl_callback as trl_callback
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from rltriage.rules.catalogue import load_catalogue as load_catalogue
     from rltriage.rules.errors import RltriageError as RltriageError
     from rltriage.rules.loader import load_rules as load_rules
+    from rltriage.watched import Watch as Watch
 
 __version__ = "0.1.0"
 
@@ -38,7 +38,7 @@ _HOMES = {
     "Row": "rltriage.engine.rows",
     "Run": "rltriage.engine.rows",
     "StepReport": "rltriage.engine.report",
-    "Watch": "rltriage.api",
+    "Watch": "rltriage.watched",
     "load_catalogue": "rltriage.rules.catalogue",
     "load_rules": "rltriage.rules.loader",
     "openrlhf_logger": "rltriage.api",

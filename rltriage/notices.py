@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
-import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from rltriage.engine.report import Alert, Incident, StepReport
@@ -12,14 +11,15 @@ from rltriage.engine.rows import Row, Run
 from rltriage.exporters.state import RunState
 from rltriage.exporters.text import alert_text, incident_text
 from rltriage.rules.model import Catalogue, RulePack
+from rltriage.saying import show, warn
 from rltriage.trainer.hooks.trackers import Post, Trackers
-
-_log = logging.getLogger("rltriage")
 
 
 class Notices:
     """A sink for alerts. `on_alert` gets every transition but `pending`; people get what fires from `warning` up, unless
     another alert explains it, and the incident where it names another fault than those alerts do.
+
+    `on_alert` is called by `tell` alone, once all else is done: it is the user's code, and may end the process.
     """
 
     def __init__(self, on_alert: Callable[[Alert], object] | None, quiet: bool) -> None:
@@ -27,6 +27,7 @@ class Notices:
         self._on_alert = on_alert
         self._quiet = quiet
         self._trackers = Trackers()
+        self._untold: deque[Alert] = deque()
         self._failures = 0
 
     @property
@@ -41,35 +42,41 @@ class Notices:
     def introduce(self, what: str) -> None:
         """Say once that somebody watches, and where to look: a run without a fault is silent from here on."""
         if not self._quiet:
-            sys.stderr.write(f"rltriage watches {what}\n")
+            show(f"rltriage watches {what}\n")
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Say what this report changed."""
         if not report.alerts and report.incident is None:
             return
-        for alert in report.alerts:
-            self._tell(alert)
+        if self._on_alert is not None:
+            self._untold.extend(alert for alert in report.alerts if alert.state != "pending")
         for post in self._posts(report):
             if not self._quiet:
-                sys.stderr.write(f"\n{post.text}\n")  # a progress bar may have left the cursor in the middle of a line
+                show(f"\n{post.text}\n")  # a progress bar may have left the cursor in the middle of a line
             self._trackers.post(post)
 
     def end(self, run_id: str, state: RunState, now: float) -> None:
         """Alerts that ended with the run have been published."""
 
+    def tell(self) -> None:
+        """Call `on_alert` with what has been published. An Exception of its is counted; what is meant to end the process
+        (SystemExit, KeyboardInterrupt) passes, and the alerts after it are told next time.
+        """
+        while self._on_alert is not None:
+            try:
+                alert = self._untold.popleft()
+            except IndexError:
+                return
+            try:
+                self._on_alert(alert)
+            except Exception:
+                self._failures += 1
+                if self._failures == 1:
+                    warn("run=%s: on_alert raised (said once)", alert.run, exc_info=True)
+
     def close(self) -> None:
         """Wait, for seconds at most, until trackers have what was posted."""
         self._trackers.close()
-
-    def _tell(self, alert: Alert) -> None:
-        if self._on_alert is None or alert.state == "pending":
-            return
-        try:
-            self._on_alert(alert)
-        except Exception:
-            self._failures += 1
-            if self._failures == 1:
-                _log.warning("run=%s: on_alert raised (said once)", alert.run, exc_info=True)
 
     def _posts(self, report: StepReport) -> Iterator[Post]:
         width = max(80, min(shutil.get_terminal_size().columns, 120))

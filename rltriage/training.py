@@ -15,10 +15,11 @@ from rltriage.engine.report import StepReport, Suspect
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.engine.rundir import RunDirectory, safe_name
 from rltriage.exporters.state import RunState
+from rltriage.journal import Journal
 from rltriage.trainer.config import config_facts
 from rltriage.trainer.faults import faulty_config
 from rltriage.trainer.parallel import Job, run_jobs
-from rltriage.watching import Journal, Sink, WatchedRun
+from rltriage.watching import Sink, WatchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable

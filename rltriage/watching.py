@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,13 +10,11 @@ from rltriage.engine.monitor import Monitor
 from rltriage.engine.reference import Fitted, Reference
 from rltriage.engine.report import EMPTY, StepReport
 from rltriage.engine.rows import Row, Run
-from rltriage.engine.rundir import RunDirectory
 from rltriage.engine.triage import Triage
-from rltriage.exporters.jsonlines import alert_json, incident_json
 from rltriage.exporters.state import BANDED, Health, RunState
-from rltriage.rules.model import Catalogue, RulePack
-
-_log = logging.getLogger("rltriage")
+from rltriage.journal import Journal
+from rltriage.rules.model import RulePack
+from rltriage.saying import warn
 
 
 class Sink(Protocol):
@@ -59,20 +56,28 @@ def use_rules(sinks: Iterable[Sink], pack: RulePack) -> None:
 class WatchedRun:
     """Evaluates one run's rows and hands each report to every sink, in their order.
 
-    A sink that fails is skipped for that row, counted in `failures` and said once: watching goes on. `references` are the
-    healthy references that may fit; without any, the shipped ones.
+    A sink that fails is skipped for that row, counted and said once: watching goes on. `references` are the healthy
+    references that may fit; without any, the shipped ones.
     """
 
     def __init__(self, run: Run, pack: RulePack, sinks: Iterable[Sink] = (), references: Sequence[Reference] = ()) -> None:
         self.run = run
-        fitted = Fitted(references)
-        triage = Triage(pack.catalogue, pack, compared=fitted)
-        self.monitor = Monitor(run, pack, pack.catalogue, triage=triage, reference=fitted)
+        self._fitted = Fitted(references)
+        triage = Triage(pack.catalogue, pack, compared=self._fitted)
+        self.monitor = Monitor(run, pack, pack.catalogue, triage=triage, reference=self._fitted)
         self.sinks = tuple(sinks)
-        self.failures = 0
+        self._failures = 0
+        self._journals = [sink for sink in self.sinks if isinstance(sink, Journal)]
         self._meters = [sink for sink in self.sinks if isinstance(sink, Meter)]
         self._seconds = 0.0
+        self._phase: tuple[str, int] | None = None
+        self._healthy: Mapping[str, tuple[float, float]] = {}
         self._ended = False
+
+    @property
+    def failures(self) -> int:
+        """How often a sink failed, and how many rows and alerts are in no file."""
+        return self._failures + (self._lost() or 0)
 
     def emit(self, row: Row, run: Run | None = None) -> StepReport:
         """Evaluate a row and publish the report. `run` replaces the run where its facts have grown since the last row."""
@@ -104,6 +109,7 @@ class WatchedRun:
     def reload(self, pack: RulePack) -> StepReport:
         """Take other rules and publish what closes by it: alerts of rules that are gone or changed."""
         report = self.monitor.reload(pack)
+        self._phase = None
         if report.alerts or report.incident:
             self._publish(None, report)
         return report
@@ -112,18 +118,24 @@ class WatchedRun:
         """Close the run: open alerts end, sinks are told. Ending twice does nothing; a later row opens it again."""
         if self._ended:
             return EMPTY
-        self._ended = True
         report = self.monitor.close()
         self._publish(None, report)
         for sink in self.sinks:
             self._call(sink.end, self.run.id, state, now)
+        self._ended = True  # not before: an end that Ctrl-C interrupts is to be done again
         return report
 
     def _measure(self) -> None:
         monitor = self.monitor
-        health = Health(self._seconds, len(monitor.failed_rules), monitor.row_interval, monitor.healthy(BANDED))
+        phase = self._fitted.phase(monitor.age)
+        if phase is None or phase != self._phase:  # ranges change with the phase alone
+            self._phase, self._healthy = phase, monitor.healthy(BANDED)
+        health = Health(self._seconds, len(monitor.failed_rules), monitor.row_interval, self._healthy, self._lost())
         for meter in self._meters:
             self._call(meter.measured, self.run, health)
+
+    def _lost(self) -> int | None:
+        return sum(journal.lost for journal in self._journals) if self._journals else None
 
     def _publish(self, row: Row | None, report: StepReport) -> None:
         for sink in self.sinks:
@@ -133,32 +145,6 @@ class WatchedRun:
         try:
             method(*arguments)
         except Exception:
-            self.failures += 1
-            if self.failures == 1:
-                _log.warning("run=%s: a sink failed (said once)", self.run.id, exc_info=True)
-
-
-class Journal:
-    """The run's directory as a sink: rows, alerts and incidents as they come."""
-
-    def __init__(self, directory: RunDirectory, catalogue: Catalogue) -> None:
-        self.directory = directory
-        self._catalogue = catalogue
-
-    def use(self, pack: RulePack) -> None:
-        """Take the titles of other faults and tests."""
-        self._catalogue = pack.catalogue
-
-    def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
-        """Append the row, then every transition but `pending`, then the incident if it changed."""
-        if row is not None:
-            self.directory.row(row)
-        for alert in report.alerts:
-            if alert.state != "pending":
-                self.directory.alert(alert_json(alert, self._catalogue))
-        if report.incident is not None:
-            self.directory.alert(incident_json(report.incident, self._catalogue))
-
-    def end(self, run_id: str, state: RunState, now: float) -> None:
-        """Close the files, and say in `run.json` how the run ended."""
-        self.directory.end(state, now)
+            self._failures += 1
+            if self._failures == 1:
+                warn("run=%s: a sink failed (said once)", self.run.id, exc_info=True)

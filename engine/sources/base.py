@@ -74,12 +74,14 @@ def to_float(value: Any) -> float | None:
         return _text_to_float(value)
     if value is None or isinstance(value, (list, tuple, dict, bytes)):
         return None
-    return _safe_float(value) if hasattr(value, "__float__") else None
+    return _safe_float(value)
 
 
 def _safe_float(value: Any) -> float | None:
     try:
-        return float(value)
+        # `item` first: float() of a tensor with a gradient warns, and of a one-element array numpy refuses it.
+        item = getattr(value, "item", None)
+        return float(item()) if callable(item) else float(value) if hasattr(value, "__float__") else None
     except Exception:  # a foreign __float__ may raise anything; a row must never fail on one value
         return None
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rltriage.api import Watch
 from rltriage.arguments import WatchOptions
+from rltriage.watched import Watch
 
 PAGE_FOLDER = Path(__file__).parents[2] / "docs"
 PAGE = (PAGE_FOLDER / "hooks.md").read_text()

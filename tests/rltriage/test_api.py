@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import rltriage
-from rltriage.api import Watch
 from rltriage.engine.reference import HealthyRun, build, write_reference
 from rltriage.engine.rows import Row
+from rltriage.watched import Watch
 
 KL_ON = {"kl_coef": 0.05, "updates_per_batch": 2}
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import rltriage
-from rltriage.nonnumbers import MOST_NAMES, NonNumbers
+from rltriage.nonnumbers import MOST_NAMES, NonNumbers, Odd, read
 
 
 @pytest.mark.parametrize(
@@ -32,18 +32,18 @@ def test_each_name_is_counted_and_said_once(value: object, says: str, caplog: py
 def test_numbers_in_any_clothes_are_none_of_them() -> None:
     """Numeric text, booleans, numpy and torch scalars, NaN: all are numbers."""
     numpy, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
-    looked = NonNumbers()
-    looked.look("r", {"a": "0.5", "b": True, "c": numpy.float32(1), "d": torch.tensor(0.5), "e": float("nan"), "f": "62%"})
-    assert looked.total == 0
-    looked.look("r", {"a": numpy.zeros(3), "b": torch.zeros(3)})
-    assert looked.counts == {"a": 1, "b": 1}
+    row = {"a": "0.5", "b": True, "c": numpy.float32(1), "d": torch.tensor(0.5), "e": float("nan"), "f": "62%"}
+    found, odd = read(row)
+    assert found | {"e": 0} == row | {"e": 0} and not odd
+    found, odd = read({"a": numpy.zeros(3), "b": torch.zeros(3)})
+    assert found == {} and [each.name for each in odd] == ["a", "b"]
 
 
 def test_names_without_end_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Of many names the first ones are said, all are counted."""
     looked = NonNumbers()
     for number in range(5000):
-        looked.look("r", {f"note-{number}": "x"})
+        looked.note("r", [Odd(f"note-{number}", "x")])
     assert looked.total == 5000
     assert len(looked.counts) == MOST_NAMES + 1
     assert len(caplog.records) == MOST_NAMES

@@ -82,3 +82,19 @@ def test_a_rule_that_fails_is_counted_for_its_run(recorded, monkeypatch):
         watched.emit(row)
     assert shown(gauges, "a", "rltriage_rules_failed") == [1.0]
     assert list(watched.monitor.failed_rules) == [rule.id]
+
+
+def test_healthy_ranges_are_looked_up_once_a_phase(recorded, monkeypatch):
+    """They change with the reference's phase and with the rules alone, and a row must cost little."""
+    pack = load_rules("triage")
+    (fitting,) = [run for run in recorded if run.name == "mask_shift-s0"]
+    watched = WatchedRun(fitting.run(), pack, (Gauges(pack.catalogue.metrics),))
+    asked = []
+    real = watched.monitor.healthy
+    monkeypatch.setattr(watched.monitor, "healthy", lambda metrics: asked.append(watched.monitor.age) or real(metrics))
+    for step in (0, 1, 2, 500, 501, 502, 503):
+        watched.emit(replace(fitting.rows[0], step=step))
+    assert asked == [0, 1, 2, 500], "each step of the reference is a phase, and none beyond it"
+    watched.reload(pack)
+    watched.emit(replace(fitting.rows[0], step=504))
+    assert asked[-1] == 504

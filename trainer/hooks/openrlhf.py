@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rltriage.trainer.hooks.quietly import quietly
+
 if TYPE_CHECKING:
     from rltriage.trainer.hooks import Watched
 
@@ -57,7 +59,8 @@ class _Tap:
 
     def opened(self, logger: object, args: Any) -> None:
         if self._run is None:
-            settings = config(args)
+            settings: dict[str, Any] = {}
+            quietly("reading the configuration", lambda: settings.update(config(args)))
             self._run, self._owner = self._watch(str(settings.get("logger.wandb.run_name", "openrlhf"))), logger
             self._run.declare(settings, profile="openrlhf")
 
@@ -77,12 +80,13 @@ def _teach(logger: Any, tap: _Tap) -> None:
         @functools.wraps(method)
         def both(self: Any, *arguments: Any, **named: Any) -> Any:
             result = method(self, *arguments, **named)
-            call(self, *arguments, **named)
+            quietly("passing on a row", call, self, *arguments, **named)
             return result
 
         setattr(logger, name, both)
 
-    after("__init__", lambda self, args: tap.opened(self, args))
-    after("log_train", lambda self, global_step, logs_dict: tap.row(self, "train", global_step, logs_dict))
-    after("log_eval", lambda self, global_step, logs_dict: tap.row(self, "eval", global_step, logs_dict))
-    after("close", tap.closed)
+    # More arguments than these may come in a later version.
+    after("__init__", lambda self, args, *_, **__: tap.opened(self, args))
+    after("log_train", lambda self, global_step, logs_dict, *_, **__: tap.row(self, "train", global_step, logs_dict))
+    after("log_eval", lambda self, global_step, logs_dict, *_, **__: tap.row(self, "eval", global_step, logs_dict))
+    after("close", lambda self, *_, **__: tap.closed(self))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+_log = logging.getLogger("rltriage")
 
 # torchrun, accelerate and DeepSpeed set RANK; the others are launchers that start one process per rank themselves.
 _RANKS = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
@@ -32,12 +36,19 @@ def is_rank_zero(environ: Mapping[str, str] = os.environ, modules: Mapping[str, 
 def any_rank_wants(flag: bool, device: Any, modules: Mapping[str, Any] = sys.modules) -> bool:
     """True on every rank when it is True on one. A collective: every rank must call it at the same place.
 
-    Rank 0 alone must never decide to stop: the others would wait for it in the next gradient exchange for ever.
+    Rank 0 alone must never decide to stop: the others would wait for it in the next gradient exchange for ever. So where
+    the flag cannot be exchanged, which is so on every rank alike, nobody stops, and it is logged.
     """
     distributed = modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return flag
     torch = modules["torch"]
-    shared = torch.tensor([int(flag)], device=device)
-    distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
-    return bool(shared.item())
+    try:
+        shared = torch.tensor([int(flag)], device=device)
+        distributed.all_reduce(shared, op=distributed.ReduceOp.MAX)
+        return bool(shared.item())
+    except Exception:
+        if flag:
+            with suppress(Exception):
+                _log.warning("the run should stop, but ranks cannot tell each other", exc_info=True)
+        return False

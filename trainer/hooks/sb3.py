@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rltriage.trainer.hooks.quietly import quietly
+
 if TYPE_CHECKING:
     from rltriage.trainer.hooks import Watched
 
@@ -75,13 +77,17 @@ def callback(run: Watched, *, halting: bool = False) -> Any:
 
         def _on_training_start(self) -> None:
             self.rows = Rows()
-            run.declare(config(self.model), profile="stable_baselines3")
-            self.logger.output_formats.append(self.rows)
+            quietly("reading the configuration", lambda: run.declare(config(self.model), profile="stable_baselines3"))
+            quietly("listening to the logger", lambda: self.logger.output_formats.append(self.rows))
 
         def _on_step(self) -> bool:
             return not (halting and run.should_stop)
 
         def _on_training_end(self) -> None:
+            quietly("reading the last update", self._take_last)
+            run.close()
+
+        def _take_last(self) -> None:
             formats = self.logger.output_formats
             if self.rows in formats:
                 formats.remove(self.rows)
@@ -89,6 +95,5 @@ def callback(run: Watched, *, halting: bool = False) -> Any:
             if last:
                 # The row of `num_timesteps` exists and holds the update before this one.
                 run.log(self.num_timesteps + 1, last)
-            run.close()
 
     return RltriageCallback()

@@ -14,6 +14,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,14 +41,17 @@ class Trackers:
     def __init__(self, modules: Mapping[str, Any] = sys.modules) -> None:
         self.failures = 0
         self._modules = modules
-        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(_WAITING)
+        # Its put never waits, and may be interrupted by a signal's handler that puts, too.
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def post(self, post: Post) -> None:
         """Hand the alert over; never waits, never raises. A full queue drops it and counts it as a failure."""
         try:
             for deliver in active(post, self._modules):
-                self._queue.put_nowait(deliver)
+                if self._queue.qsize() >= _WAITING:
+                    raise queue.Full
+                self._queue.put(deliver)
                 self._start()
         except Exception:
             self._failed()
@@ -57,10 +61,7 @@ class Trackers:
         thread, self._thread = self._thread, None
         if thread is None or not thread.is_alive():
             return
-        try:
-            self._queue.put(None, timeout=timeout)
-        except queue.Full:
-            return
+        self._queue.put(None)
         thread.join(timeout)
 
     def _start(self) -> None:
@@ -78,7 +79,8 @@ class Trackers:
     def _failed(self) -> None:
         self.failures += 1
         if self.failures == 1:
-            _log.warning("an alert did not reach an experiment tracker (said once)", exc_info=True)
+            with suppress(Exception):
+                _log.warning("an alert did not reach an experiment tracker (said once)", exc_info=True)
 
 
 def active(post: Post, modules: Mapping[str, Any] = sys.modules) -> Iterator[Callable[[], None]]:

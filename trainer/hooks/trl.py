@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rltriage.trainer.hooks.quietly import quietly
 from rltriage.trainer.hooks.ranks import any_rank_wants
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def callback(run: Watched, *, halting: bool = False) -> Any:
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.is_world_process_zero:
-                _quietly(_declare, run, args, state)
+                quietly("reading the trainer's configuration", _declare, run, args, state)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
             # The last row of a run sums it up (train_runtime, ...): no step, no metrics of the policy.
@@ -132,13 +133,3 @@ def callback(run: Watched, *, halting: bool = False) -> Any:
 
 def _declare(run: Watched, args: Any, state: Any) -> None:
     run.declare(config(args, state.max_steps, state.global_step), profile=_trainer(args)[1])
-
-
-def _quietly(call: Any, *arguments: Any) -> None:
-    """An exception in a callback ends training."""
-    try:
-        call(*arguments)
-    except Exception:
-        import logging
-
-        logging.getLogger(__name__).warning("rltriage: reading the trainer's configuration failed", exc_info=True)

@@ -9,8 +9,11 @@ Checked against verl 0.9.1. Source: issue 5, `research/hooks.md`.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from rltriage.trainer.hooks.quietly import quietly
 
 if TYPE_CHECKING:
     from rltriage.trainer.hooks import Watched
@@ -72,14 +75,19 @@ def install(tracking: Any, watch: Callable[[str], Watched]) -> None:
         return
     start, finish = tracking.__init__, tracking.finish
 
+    signature = inspect.signature(start)
+
     @functools.wraps(start)
-    def init(
-        self: Any, project_name: str, experiment_name: str, default_backend: Any = "console", config: Any = None
-    ) -> None:
-        backends = [default_backend] if isinstance(default_backend, str) else list(default_backend)
-        start(self, project_name, experiment_name, [name for name in backends if name != BACKEND], config)
+    def init(self: Any, *arguments: Any, **named: Any) -> None:
+        given = signature.bind(self, *arguments, **named)  # whatever else a later version takes
+        given.apply_defaults()
+        asked = given.arguments.get("default_backend") or ()
+        backends = [asked] if isinstance(asked, str) else list(asked)
         if BACKEND in backends:
-            self.logger[BACKEND] = _open(watch, project_name, experiment_name, config)
+            given.arguments["default_backend"] = [name for name in backends if name != BACKEND]
+        start(*given.args, **given.kwargs)
+        if BACKEND in backends:
+            quietly("watching the run", _open, self, watch, given.arguments)
 
     @functools.wraps(finish)
     def finish_all(self: Any, *arguments: Any, **more: Any) -> None:
@@ -92,7 +100,7 @@ def install(tracking: Any, watch: Callable[[str], Watched]) -> None:
     tracking.__init__, tracking.finish = init, finish_all
 
 
-def _open(watch: Callable[[str], Watched], project: str, experiment: str, tree: Any) -> Backend:
-    run = watch(f"{project}-{experiment}")
-    run.declare(config(tree), profile="verl")
-    return Backend(run)
+def _open(tracking: Any, watch: Callable[[str], Watched], given: Mapping[str, Any]) -> None:
+    run = watch(f"{given.get('project_name')}-{given.get('experiment_name')}")
+    tracking.logger[BACKEND] = Backend(run)
+    run.declare(config(given.get("config")), profile="verl")

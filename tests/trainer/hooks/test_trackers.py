@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rltriage.trainer.hooks.trackers import Post, Trackers
+from rltriage.trainer.hooks.trackers import _WAITING, Post, Trackers
 
 POST = Post("critical: mask_shift suspected", "seen\n  since step 3", "critical", 3, {"fault": "mask_shift", "step": "3"})
 
@@ -119,3 +119,15 @@ def test_a_tracker_that_hangs_does_not_make_training_wait() -> None:
     release.set()
     trackers.close()
     assert 80 - 64 - 1 <= dropped <= 80 - 64
+
+
+def test_a_tracker_that_hangs_fills_no_memory_and_holds_nobody_up() -> None:
+    """While one post hangs, so many wait and the rest is dropped and counted; `close` waits its time and no longer."""
+    goes_on = threading.Event()
+    wandb = SimpleNamespace(run=SimpleNamespace(alert=lambda **_: goes_on.wait(60)))
+    trackers = Trackers({"wandb": wandb})
+    for step in range(200):
+        trackers.post(Post("t", "text", "warning", step))
+    trackers.close(timeout=0.01)
+    assert 200 - _WAITING - 1 <= trackers.failures <= 200 - _WAITING
+    goes_on.set()
