@@ -45,10 +45,9 @@ def watch(
     explains. Alerts from `warning` up are printed on stderr unless `quiet`.
 
     Only rank 0 of a distributed job watches; elsewhere the same object does nothing, as in forked children and in copies
-    of it that other processes get. Raises RltriageError for arguments
-    that cannot be: an unknown profile or severity, a reference that cannot be read, a rule pack with mistakes (all of them
-    in one message). A rule file that changes while the run goes on is read anew; with mistakes in it the old rules stay,
-    and a warning is logged.
+    of it that other processes get. Raises RltriageError for arguments that cannot be: an unknown profile or severity, a
+    reference that cannot be read, a rule pack with mistakes (all of them in one message). A rule file that changes while
+    the run goes on is read anew; with mistakes in it the old rules stay, and a warning is logged.
     """
     options = WatchOptions(
         name=name,
