@@ -93,8 +93,8 @@ def test_healthy_ranges_are_looked_up_once_a_phase(recorded, monkeypatch):
     real = watched.monitor.healthy
     monkeypatch.setattr(watched.monitor, "healthy", lambda metrics: asked.append(watched.monitor.age) or real(metrics))
     for step in (0, 1, 2, 500, 501, 502, 503):
-        watched.emit(replace(fitting.rows[0], step=step))
+        watched.emit(Row(step, fitting.rows[0].metrics))
     assert asked == [0, 1, 2, 500], "each step of the reference is a phase, and none beyond it"
     watched.reload(pack)
-    watched.emit(replace(fitting.rows[0], step=504))
+    watched.emit(Row(504, fitting.rows[0].metrics))
     assert asked[-1] == 504
