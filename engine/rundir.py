@@ -84,12 +84,9 @@ def claim(parent: str | os.PathLike[str], name: str) -> str:
 
 
 def row_line(row: Row) -> bytes:
-    """A row as a line of `rows.jsonl`."""
-    record: dict[str, Any] = {"step": row.step}
-    if row.time is not None:
-        record["time"] = row.time
-    record.update(row.metrics)
-    return json.dumps(record).encode() + b"\n"
+    """A row as a line of `rows.jsonl`; a metric that is called step or time does not replace the row's own."""
+    own: dict[str, Any] = {"step": row.step} if row.time is None else {"step": row.step, "time": row.time}
+    return json.dumps(own | dict(row.metrics) | own).encode() + b"\n"
 
 
 def alert_line(alert: Mapping[str, Any]) -> bytes:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from rltriage import __version__
 from rltriage.arguments import WatchOptions, check_options, unknown_facts
@@ -131,9 +131,14 @@ class Watch:
         except Exception:
             self._failed("config facts could not be read")
 
-    def log(self, step: int | None, metrics: Mapping[str, Any], time: float | None = None) -> StepReport:
+    @overload
+    def log(self, step: int | None, metrics: Mapping[str, Any], time: float | None = None) -> StepReport: ...
+    @overload
+    def log(self, metrics: Mapping[str, Any], step: int | None = None, time: float | None = None) -> StepReport: ...
+    def log(self, *given: Any, **named: Any) -> StepReport:
         """One step's metrics, under canonical names or the framework's own; returns what they changed.
 
+        `log(step, metrics)` and, as trackers have it, `log(metrics, step=step)` are the same.
         Values may be numbers, zero-dimensional arrays or tensors; anything else is left out, counted in `ignored` and said
         once. `step` None: the metrics say it, or steps are counted. `time` is unix seconds, now by
         default. Costs well under half a millisecond.
@@ -143,8 +148,9 @@ class Watch:
         report = EMPTY
         try:
             # Other people's code runs here, in tensors and names: outside the lock, and once for each value.
+            step, metrics, at = _ordered(given, named)
             values, odd = read(metrics)
-            record = self._record(step, values, to_float(time))
+            record = self._record(step, values, to_float(at))
             with self._lock:
                 report = self._take(record, odd)
         except Exception:
@@ -362,3 +368,11 @@ def _default_name() -> str:
     """The script's name and the time: readable, and new for every start."""
     script = Path(next(iter(getattr(sys, "argv", ())), "")).stem  # an embedded interpreter has none
     return f"{script if script.isidentifier() else 'run'}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def _ordered(given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Step, metrics and time of a row, whichever of the first two came first. Raises KeyError where no metrics came."""
+    trackers = bool(given) and isinstance(given[0], Mapping) and not isinstance(given[1:2] and given[1], Mapping)
+    order = ("metrics", "step", "time") if trackers else ("step", "metrics", "time")
+    values = {**dict(zip((name for name in order if name not in named), given, strict=False)), **named}
+    return values.get("step"), values["metrics"], values.get("time")

@@ -10,7 +10,7 @@ import pytest
 
 from rltriage.engine.feed import Feed
 from rltriage.engine.rows import Row
-from rltriage.engine.rundir import RUN, RunDirectory, read_run_json, safe_name, strict, write_atomically
+from rltriage.engine.rundir import RUN, RunDirectory, read_run_json, row_line, safe_name, strict, write_atomically
 from rltriage.engine.sources import open_source
 from rltriage.rules.errors import RltriageError, SourceError
 
@@ -98,3 +98,13 @@ def test_atomic_writing_leaves_the_old_file_when_it_fails(tmp_path: Path) -> Non
 def test_run_ids_make_safe_folder_names() -> None:
     """No separators, no hidden or parent folders, never empty."""
     assert [safe_name(name) for name in ("a/b", "../x", "", "grün 1")] == ["a_b", "_x", "run", "grün_1"]
+
+
+def test_a_metric_called_time_does_not_replace_the_rows_own() -> None:
+    """Some loops log the seconds that a step took under that name."""
+    assert json.loads(row_line(Row(3, {"time": 2.5, "step": 7.0, "reward": 0.5}, 1e9))) == {
+        "step": 3,
+        "time": 1e9,
+        "reward": 0.5,
+    }
+    assert json.loads(row_line(Row(3, {"time": 2.5}))) == {"step": 3, "time": 2.5}

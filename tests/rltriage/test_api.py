@@ -17,6 +17,7 @@ import pytest
 
 import rltriage
 from rltriage.engine.reference import HealthyRun, build, write_reference
+from rltriage.engine.report import EMPTY
 from rltriage.engine.rows import Row
 from rltriage.watched import Watch
 
@@ -151,6 +152,32 @@ def test_no_row_can_raise(opened: Any, step: Any, metrics: Any) -> None:
     run = opened()
     assert isinstance(run.log(step, metrics), rltriage.StepReport)
     assert run.log(2, _healthy(2)).step == 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda run: run.log(3, {"reward": 0.5}, 9.0),
+        lambda run: run.log({"reward": 0.5}, 3, 9.0),
+        lambda run: run.log({"reward": 0.5}, step=3, time=9.0),
+        lambda run: run.log(3, time=9.0, metrics={"reward": 0.5}),
+        lambda run: run.log(metrics={"reward": 0.5}, step=3, time=9.0, commit=True),
+        lambda run: run.log({"reward": 0.5, "step": 3, "time": 1.0}, time=9.0),
+    ],
+)
+def test_a_row_in_the_order_of_trackers_is_the_same_row(opened: Any, call: Any, tmp_path: Path) -> None:
+    """Step first or metrics first, by place or by name."""
+    run = opened(profile="generic")
+    assert call(run).step == 3
+    run.close()
+    assert _lines(tmp_path / "r" / "rows.jsonl") == [{"step": 3, "time": 9.0, "reward": 0.5}] and run.errors == 0
+
+
+@pytest.mark.parametrize("call", [lambda run: run.log(), lambda run: run.log(3), lambda run: run.log(step=3, time=9.0)])
+def test_a_row_without_metrics_is_counted(opened: Any, call: Any) -> None:
+    """Not raised, as nothing is."""
+    run = opened()
+    assert call(run) == EMPTY and run.errors == 1
 
 
 def test_what_goes_wrong_is_said_once(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
