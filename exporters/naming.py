@@ -46,8 +46,8 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _FIXED_LABELS = OWN_LABELS - {"outcome", "check"}
 """What no metric may have as a label of its own: `run` would make two runs one series."""
 _OUR_FAMILIES = re.compile(
-    r"rltriage_((alerts?|build|evaluation|exporter|extra|healthy|heldout_evaluation|incident|last_row|notifications?|outbox"
-    r"|receiver|rows?|rules?|run|sources?|training)_.*|rows)"
+    r"rltriage_((alerts?|build|evaluation|exporter|extra|healthy|heldout_evaluation|incident|journal|last_row|notifications?"
+    r"|outbox|receiver|rows?|rules?|run|sources?|training)_.*|rows)"
 )
 """Families that say how a run or rltriage itself fares. A metric of that name would make the scrape unreadable."""
 _HELP_LENGTH = 200

@@ -96,6 +96,7 @@ def test_a_planted_fault_is_named_everywhere_at_once(
     assert fired[0].suspects[0].fault == "ref_is_policy"
     assert fired[0] in [alert for report in reports for alert in report.alerts]
     assert run.should_stop
+    run.close()
     written = _lines(tmp_path / "r" / "alerts.jsonl")
     assert "ref_is_policy" in {line["suspects"][0]["fault"] for line in written if line["type"] == "alert"}
 
@@ -342,6 +343,7 @@ def test_a_forked_child_does_not_write_into_the_run(opened: Any, tmp_path: Path)
         os._exit(0)
     os.waitpid(child, 0)
     run.log(3, _healthy(3))
+    run.close()
     assert [row["step"] for row in _lines(tmp_path / "r" / "rows.jsonl")] == [1, 3]
 
 
