@@ -36,6 +36,7 @@ from rltriage.notices import Notices
 from rltriage.processes import find, own
 from rltriage.reloading import RELOAD_SECONDS, RuleFiles
 from rltriage.rules.errors import RltriageError
+from rltriage.rules.facts import by_argument
 from rltriage.rules.model import SEVERITIES
 from rltriage.saying import warn
 from rltriage.watching import Sink, WatchedRun, use_rules
@@ -271,7 +272,7 @@ class Watch:
         if self.path is not None and self._given is not None:
             where = self._given / self.path.name
             self._notices.introduce(f"{self.id}, read as {intake.run.profile}: rltriage report {where}")
-        run = WatchedRun(intake.run, self._pack, sinks, self._references)
+        run = WatchedRun(intake.run, self._pack, sinks, self._references, by_argument)
         for row in before:
             run.recall(row, gauges)
         return run

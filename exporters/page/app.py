@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from rltriage.exporters.page.board import Board, Summary
 from rltriage.exporters.page.guard import Guard
 from rltriage.exporters.page.openapi import document
 from rltriage.exporters.report import words
-from rltriage.exporters.report.html import STYLE, environment
+from rltriage.exporters.report.html import STYLE, environment, utc
 from rltriage.exporters.report.plain import report_json
 from rltriage.rules.model import SEVERITIES
 
@@ -87,13 +88,20 @@ class _Pages:
         runs = await asyncio.to_thread(self._chosen, wanted, severity)
         total = await asyncio.to_thread(len, self._board)
         severities = (*reversed(SEVERITIES), "quiet")
-        return self._html("list.html", runs=runs, total=total, q=wanted, severity=severity, severities=severities)
+        found = [one.outlook.severity or "quiet" for one in runs]
+        counts = [(found.count(name), name) for name in severities if name in found]
+        return self._html(
+            "list.html", runs=runs, total=total, counts=counts, q=wanted, severity=severity, severities=severities
+        )
 
     async def run(self, request: Request) -> Response:
-        name = request.path_params["run"]
+        return await self._run(request.path_params["run"])
+
+    async def _run(self, name: str) -> Response:
         report = await asyncio.to_thread(self._board.report, name)
         if report is None:
-            return self._missing(f"There is no run {name!r} here: it is over for long, or it is not watched.")
+            why = "it is over for long, it is not watched, or the service has only just started"
+            return self._missing(f"There is no run {name!r} here: {why}. It appears by itself as soon as it has a row.")
         return await asyncio.to_thread(self._html, "live.html", report=report)
 
     async def alert(self, request: Request) -> Response:
@@ -101,9 +109,12 @@ class _Pages:
         found = await asyncio.to_thread(self._board.alert, name, alert)
         report = await asyncio.to_thread(self._board.report, name)
         if not found or report is None:
+            whole = f"{name}/alerts/{alert}"
+            if whole in self._board:  # a run that is called like an alert's address
+                return await self._run(whole)
             why = "the run started over, or it is over for long"
             return self._missing(f"The alert {alert!r} of run {name!r} is not here: {why}.")
-        charts = [one for one in report.symptoms if any(mark.rule == found[-1].rule for mark in one.marks)]
+        charts = [one for one in report.symptoms if found[-1].rule in one.rules]
         return await asyncio.to_thread(
             self._html, "alert.html", report=report, alert=found[-1], transitions=found, charts=charts
         )
@@ -116,14 +127,20 @@ class _Pages:
         return _json({"runs": [_summary_json(one) for one in runs]})
 
     async def api_run(self, request: Request) -> Response:
-        report = await asyncio.to_thread(self._board.report, request.path_params["run"])
+        return await self._api_run(request.path_params["run"])
+
+    async def _api_run(self, name: str) -> Response:
+        report = await asyncio.to_thread(self._board.report, name)
         if report is None:
             return _json({"error": "no such run"}, 404)
         return await asyncio.to_thread(lambda: _json(report_json(report)))
 
     async def api_alert(self, request: Request) -> Response:
-        found = await asyncio.to_thread(self._board.alert, request.path_params["run"], request.path_params["alert"])
+        name, alert = request.path_params["run"], request.path_params["alert"]
+        found = await asyncio.to_thread(self._board.alert, name, alert)
         if not found:
+            if f"{name}/alerts/{alert}" in self._board:
+                return await self._api_run(f"{name}/alerts/{alert}")
             return _json({"error": "no such alert"}, 404)
         catalogue = self._board.pack.catalogue
         return _json({"alert": alert_json(found[-1], catalogue), "transitions": [alert_json(a, catalogue) for a in found]})
@@ -176,7 +193,7 @@ class _Pages:
                     try:
                         await asyncio.wait_for(woken.wait(), QUIET_SECONDS)
                     except TimeoutError:
-                        yield ": quiet\n\n"
+                        yield "event: beat\ndata: -\n\n"  # no comment: scripts must hear it, too
                         continue
                     names = sorted(changed) if len(changed) <= MAX_NAMES else []
                     changed.clear()
@@ -197,7 +214,8 @@ class _Pages:
         ]
 
     def _html(self, template: str, status: int = 200, **given: Any) -> HTMLResponse:
-        return HTMLResponse(writable(self._environment.get_template(template).render(path=run_path, **given)), status)
+        page = self._environment.get_template(template)
+        return HTMLResponse(writable(page.render(path=run_path, isolated=isolated, now=utc(time.time()), **given)), status)
 
     def _missing(self, why: str) -> HTMLResponse:
         return self._html("missing.html", 404, why=why)
@@ -219,6 +237,11 @@ class _Stream(StreamingResponse):
 def run_path(run: str) -> str:
     """The address of a run's page."""
     return f"/runs/{quote(run, safe='')}"
+
+
+def isolated(run: str) -> str:
+    """A run's id for a title, which no markup reaches: text from right to left must not turn what stands around it."""
+    return f"\u2068{run}\u2069"
 
 
 def _summary_json(one: Summary) -> dict[str, Any]:
