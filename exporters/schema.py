@@ -61,7 +61,7 @@ def json_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"One line of rltriage's --json output or of a report in JSON, format {FORMAT}",
-        "description": "Of the version that printed it. Later versions may add fields: readers ignore what they do not know.",
+        "description": "Of the version that printed it. Later versions may add fields: ignore those that you do not know.",
         "type": "object",
         "required": ["type", "format"],
         "properties": {"type": {"enum": list(LINES)}},

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -47,22 +48,51 @@ SEND_SECONDS = 20.0
 """A reader that takes no more for so long is let go: it has stopped reading, or is gone without a word."""
 
 
-def make_app(board: Board, web: Web | None = None, hosts: frozenset[str] | None = None) -> Guard:
+class Streams:
+    """The streams that are open. A server that waits for them would wait for ever, so `close`, on any thread, ends them."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._wakers: set[Callable[[], object]] = set()
+
+    def __len__(self) -> int:
+        return len(self._wakers)
+
+    @contextmanager
+    def opened(self, wake: Callable[[], object]) -> Iterator[None]:
+        """One more, which `wake` makes look whether it is to end."""
+        self._wakers.add(wake)
+        try:
+            yield
+        finally:
+            self._wakers.discard(wake)
+
+    def close(self) -> None:
+        """End them all."""
+        self.closed = True
+        for wake in tuple(self._wakers):
+            with suppress(RuntimeError):  # its loop is closed already
+                wake()
+
+
+def make_app(
+    board: Board, web: Web | None = None, hosts: frozenset[str] | None = None, streams: Streams | None = None
+) -> Guard:
     """The page over a board as an ASGI application.
 
     `web` holds users and token; `hosts` are the names under which browsers may ask for it (None: any), so that a foreign
-    page cannot read it by pointing its own name at this machine.
+    page cannot read it by pointing its own name at this machine. `streams` will hold the streams that are open.
     """
-    return Guard(_Pages(board).application(), web or Web(), hosts)
+    return Guard(_Pages(board, Streams() if streams is None else streams).application(), web or Web(), hosts)
 
 
 class _Pages:
     """One method per address."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, streams: Streams) -> None:
         self._board = board
         self._environment = environment(HERE / "templates")
-        self._streams = 0
+        self._streams = streams
 
     def application(self) -> Starlette:
         routes: list[BaseRoute] = [
@@ -154,7 +184,7 @@ class _Pages:
         return JSONResponse(document())
 
     async def events(self, request: Request) -> Response:
-        if self._streams >= MAX_STREAMS:
+        if len(self._streams) >= MAX_STREAMS:
             return PlainTextResponse("too many readers\n", 503)
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
@@ -185,23 +215,19 @@ class _Pages:
             if not run or name == run:
                 loop.call_soon_threadsafe(note, name)
 
-        self._streams += 1
-        try:
-            with self._board.listening(listener):
-                yield "retry: 3000\n: hello\n\n"
-                while True:
-                    try:
-                        await asyncio.wait_for(woken.wait(), QUIET_SECONDS)
-                    except TimeoutError:
-                        yield "event: beat\ndata: -\n\n"  # no comment: scripts must hear it, too
-                        continue
-                    names = sorted(changed) if len(changed) <= MAX_NAMES else []
-                    changed.clear()
-                    woken.clear()
-                    yield f"event: changed\ndata: {json.dumps(names)}\n\n"
-                    await asyncio.sleep(GATHER_SECONDS)
-        finally:
-            self._streams -= 1
+        with self._streams.opened(lambda: loop.call_soon_threadsafe(woken.set)), self._board.listening(listener):
+            yield "retry: 3000\n: hello\n\n"
+            while not self._streams.closed:
+                try:
+                    await asyncio.wait_for(woken.wait(), QUIET_SECONDS)
+                except TimeoutError:
+                    yield "event: beat\ndata: -\n\n"  # no comment: scripts must hear it, too
+                    continue
+                names = sorted(changed) if len(changed) <= MAX_NAMES else []
+                changed.clear()
+                woken.clear()
+                yield f"event: changed\ndata: {json.dumps(names)}\n\n"
+                await asyncio.sleep(0 if self._streams.closed else GATHER_SECONDS)
 
     def _chosen(self, wanted: str, severity: str) -> list[Summary]:
         """Runs whose id, fault or headline holds the text, of one severity if one is given."""

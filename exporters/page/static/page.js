@@ -109,8 +109,8 @@
       if (mine.readyState === EventSource.CLOSED) {  // refused, not only cut: the browser does not try again
         timer = setTimeout(connect, delay);
         delay = Math.min(delay * 2, SLOWEST);
-        refresh();
       }
+      refresh();  // says why, or that only the stream is gone
     });
   }
 
