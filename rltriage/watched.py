@@ -326,7 +326,10 @@ class Watch:
         self._gauges = Gauges(self._pack.catalogue.metrics, self._pack.rules)
         try:
             self._server = serve_metrics(self._gauges, listen if isinstance(listen, str) else f"127.0.0.1:{listen}")
-        except (OSError, RltriageError):
+        except RltriageError as error:
+            self._failures += 1
+            warn("run=%s: Prometheus cannot scrape this run: %s", self.id, error)
+        except OSError:
             self._failed("Prometheus cannot scrape this run")
 
     def _end(self, state: End) -> None:

@@ -107,14 +107,14 @@ def _markdown(report: RunReport) -> Iterable[str]:
         if command:
             yield f"    {command}\n"
         if ran := words.already_run(command, report.checks):
-            yield f"{_md(ran)}\n"
+            yield f"{_md(ran[:1].upper() + ran[1:])}.\n"
         yield _md(how)
         if mend := words.remedy(report):
             yield f"\n**How to mend it:** {_md(mend)}"
     if report.standing:
         yield "\n## Alerts that stand\n"
         rows = [(a.severity, a.rule, str(a.since_step), a.summary, a.explained_by or "") for a in report.standing]
-        yield from _table(("severity", "rule", "since step", "what is seen", "part of"), rows)
+        yield from _table(("severity", "rule", "since step", "what is seen", "explained by"), rows)
     if report.checks:
         yield "\n## Invariants\n"
         results = {True: "passed", False: "FAILED", None: "not judged"}

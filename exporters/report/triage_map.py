@@ -39,13 +39,13 @@ class Box:
     column: int
     top: float = 0.0
     to: list[Box] = field(default_factory=list)
+    lines: list[str] = field(init=False)
 
-    @property
-    def lines(self) -> list[str]:
-        """The sentences, each in three lines at most, as wide as the column's boxes."""
+    def __post_init__(self) -> None:
+        """Set `lines`: the sentences, each in three lines at most, as wide as the column's boxes."""
         width = int((COLUMNS[self.column][1] - 20) / LETTER)
         found = (textwrap.wrap(one, width, max_lines=3, placeholder=" ...", break_on_hyphens=False) for one in self.words)
-        return [line for lines in found for line in lines]
+        self.lines = [line for lines in found for line in lines]
 
     @property
     def height(self) -> float:
