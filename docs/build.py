@@ -1,4 +1,4 @@
-"""Writes the generated parts of the pages, deploy/ and the rules' schema anew: `make docs`.
+"""Writes the generated parts of the pages, deploy/ and the schemas anew: `make docs`.
 
 A test compares what is committed with it. A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`;
 the text around it is written by hand.
@@ -20,6 +20,7 @@ from rltriage.exporters.compile_prometheus import compile_metrics
 from rltriage.exporters.meta_alerts import META_ALERTS
 from rltriage.exporters.naming import Family, Names
 from rltriage.exporters.recording import ALL as RECORDED
+from rltriage.exporters.schema import json_schema
 from rltriage.exporters.state import BANDED
 from rltriage.rules import frameworks, shapes
 from rltriage.rules.conditions import KINDS
@@ -351,11 +352,12 @@ def rebuilt(text: str) -> str:
 
 
 def build() -> dict[Path, str]:
-    """What every generated page, the rules' schema and the files of deploy/ have to hold."""
+    """What every generated page, the schemas of rules and output, and the files of deploy/ have to hold."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     found = {page: page.read_text(encoding="utf-8") for page in pages}
     found = {page: rebuilt(text) for page, text in found.items() if _PART.search(text)}
     found[ROOT / "rules" / "rules.schema.json"] = json.dumps(pack_schema(), indent=2) + "\n"
+    found[ROOT / "exporters" / "report.schema.json"] = json.dumps(json_schema(), indent=1) + "\n"
     return found | import_module("manifests").generated()
 
 

@@ -21,6 +21,7 @@ from rltriage.engine.resting import wake_all
 from rltriage.engine.roster import Roster
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.rules.conditions.base import Verdict
+from rltriage.rules.facts import Tell, by_option
 from rltriage.rules.model import Catalogue, RulePack
 
 PARTIAL = 0.5
@@ -57,7 +58,7 @@ class Monitor:
     """Watches one run. Live, replay and rule tests all go through `observe`; time comes in as an argument.
 
     `facts` are the config facts known by now. Never raises on odd rows: a rule whose condition fails is switched
-    off for the run, counted and listed in `rules_skipped`.
+    off for the run, counted and listed in `rules_skipped`. `tell` says in questions how somebody answers them.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Monitor:
         triage: Triage | None = None,
         reference: Reference | None = None,
         log: logging.Logger | None = None,
+        tell: Tell = by_option,
     ) -> None:
         self.run = run
         self.pack = pack
@@ -86,7 +88,7 @@ class Monitor:
         self._last: int | None = None
         self._first = 0
         self._layout = layout_of(pack)
-        self._roster = Roster(self._layout)
+        self._roster = Roster(self._layout, tell)
         self._begin_segment()
 
     @property

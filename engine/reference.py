@@ -106,11 +106,16 @@ class Reference:
         """Why a run with these config facts cannot be compared with it; empty if it can."""
         judgement = judge({name: {"equals": value} for name, value in self.facts.items()}, facts)
         if judgement.violated:
-            there = ", ".join(f"{name} is {facts[name]} here and {self.facts[name]} there" for name in judgement.violated)
+            there = differences(self.changes(facts))
             return f"the reference {self.name} does not fit: {there}"
         if judgement.unknown:
-            return f"the reference {self.name} may not fit: {', '.join(judgement.unknown)} not known here (--config)"
+            return f"the reference {self.name} may not fit: {', '.join(judgement.unknown)} not known here"
         return ""
+
+
+def differences(changes: Iterable[ConfigChange]) -> str:
+    """`lr is 0.01 here and 0.001 there`."""
+    return ", ".join(f"{one.fact} is {one.now} here and {one.before} there" for one in changes)
 
 
 class Fitted:
@@ -153,6 +158,17 @@ class Fitted:
         """The fitting reference and its phase so many steps after the start: while it is the same, so are all bounds."""
         fitting = self._fitting
         return None if fitting is None or step is None else (fitting.name, fitting.phase(step))
+
+    def pictured(self, facts: Mapping[str, Fact]) -> tuple[Reference | None, tuple[ConfigChange, ...]]:
+        """The reference to draw beside a run, and in what it differs: the fitting one, else the nearest that could.
+
+        A rule may not judge by a reference of another configuration; a reader who is told the difference may.
+        """
+        if self._fitting is not None:
+            return self._fitting, ()
+        known = {name: fact.value for name, fact in facts.items()}
+        found = [(each, each.changes(known)) for each in self._references if each.facts.keys() <= known.keys()]
+        return min(found, key=lambda pair: len(pair[1]), default=(None, ()))
 
     def bounds(self, metric: str, step: int) -> tuple[float, float] | None:
         """(low, high) of a metric so many steps after the start, None where nothing fits or nothing is known."""

@@ -9,14 +9,18 @@ from rltriage.engine.lifecycle import RuleState
 from rltriage.engine.plan import lacking
 from rltriage.engine.reference import needs_reference
 from rltriage.engine.rows import Fact
-from rltriage.rules.facts import judge
+from rltriage.rules.facts import Tell, by_option, judge
 from rltriage.rules.model import Rule
 
 
 class Roster:
-    """The states of a pack's rules in the pack's order. `broken` are rules that failed, each with what went wrong."""
+    """The states of a pack's rules in the pack's order. `broken` are rules that failed, each with what went wrong.
 
-    def __init__(self, layout: Layout) -> None:
+    `tell` says in questions how somebody answers them.
+    """
+
+    def __init__(self, layout: Layout, tell: Tell = by_option) -> None:
+        self._tell = tell
         self.states: Sequence[RuleState] = [RuleState(bound, place) for place, bound in enumerate(layout.rules)]
         self.broken: dict[str, str] = {}
 
@@ -35,7 +39,7 @@ class Roster:
         ruled_out = []
         for state in self.states:
             rule = state.rule
-            judgement = judge(rule.requires, values)
+            judgement = judge(rule.requires, values, self._tell)
             state.question = judgement.question if judgement.holds is None else ""
             state.skipped = self.broken.get(rule.id, "")
             if judgement.holds is False:

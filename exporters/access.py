@@ -68,7 +68,7 @@ def claim(listen: str, web: Web, insecure: bool) -> tuple[str, int]:
     if not insecure and not is_local(host) and not (web.cert_file and web.asks):
         raise DeliveryError(
             f"{listen} can be reached from other machines without TLS and authentication: "
-            "listen on 127.0.0.1, configure both, or pass --insecure"
+            "listen on 127.0.0.1, or configure both; serve and watch take --insecure"
         )
     return host, port
 

@@ -1,6 +1,6 @@
 """The public JSON format of `--json`: one object a line, strict JSON, `"format": 1`. Fields are added, never renamed.
 
-Source: DESIGN section 9. `report.schema.json` beside this file is its JSON Schema.
+Source: DESIGN section 9. `schema.py` and `report.schema.json` beside this file are its JSON Schema.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ def incident_rich(incident: Incident, catalogue: Catalogue, width: int = 80) -> 
 
 
 def alert_line(alert: Alert, width: int = 80) -> str:
-    """An alert in a list: severity in a column, rule, and what is seen, in as many lines as that takes."""
+    """An alert in a list: severity in a column, rule, step, and what is seen, in as many lines as that takes."""
     state = "" if alert.state == "firing" else f"{alert.state}: "
-    lines = _wrapped(f"{alert.rule}: {state}{alert.summary}", width - _SEVERITY - 1)
+    lines = _wrapped(f"{alert.rule}, step {alert.step}: {state}{alert.summary}", width - _SEVERITY - 1)
     first = f"{alert.severity:<{_SEVERITY}} "
     return first + f"\n{' ' * len(first)}".join(lines)
 
@@ -143,7 +143,7 @@ def _incident_parts(incident: Incident, catalogue: Catalogue) -> Iterator[_Part]
         yield _Part("it means", incident.suspects[0].title)
     yield _Part("since", f"step {incident.onset_step}")
     yield _Part("seen by", ", ".join(incident.rules))
-    yield _Part("the run", _ACTIONS.get(incident.action, incident.action), "strong")
+    yield _Part("the run", _action(incident), "strong")
     yield from _test_parts("do first", incident.first_test, incident.run, catalogue)
     if incident.best_test != incident.first_test:
         yield from _test_parts("best test", incident.best_test, incident.run, catalogue)
@@ -187,8 +187,15 @@ def _rivals(suspects: Sequence[Suspect]) -> Iterator[_Part]:
 _ACTIONS = {
     "continue": "may continue meanwhile",
     "stop": "should be stopped: its steps are wasted or harmful",
-    "roll back": "should go back to the last good checkpoint",
+    "roll back": "should stop and go back to a checkpoint from before step {onset}",
 }
+
+
+def _action(incident: Incident) -> str:
+    """What to do with the run; one that was wrong from its first step has no checkpoint to go back to."""
+    if incident.action == "roll back" and incident.onset_step <= 0:
+        return "should be started anew: no checkpoint of it is good"
+    return _ACTIONS.get(incident.action, incident.action).format(onset=incident.onset_step)
 
 
 def _test_parts(label: str, test: str, run: str, catalogue: Catalogue) -> Iterator[_Part]:

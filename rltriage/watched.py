@@ -36,6 +36,7 @@ from rltriage.notices import Notices
 from rltriage.processes import find, own
 from rltriage.reloading import RELOAD_SECONDS, RuleFiles
 from rltriage.rules.errors import RltriageError
+from rltriage.rules.facts import by_argument
 from rltriage.rules.model import SEVERITIES
 from rltriage.saying import warn
 from rltriage.watching import Sink, WatchedRun, use_rules
@@ -271,7 +272,7 @@ class Watch:
         if self.path is not None and self._given is not None:
             where = self._given / self.path.name
             self._notices.introduce(f"{self.id}, read as {intake.run.profile}: rltriage report {where}")
-        run = WatchedRun(intake.run, self._pack, sinks, self._references)
+        run = WatchedRun(intake.run, self._pack, sinks, self._references, by_argument)
         for row in before:
             run.recall(row, gauges)
         return run
@@ -325,7 +326,10 @@ class Watch:
         self._gauges = Gauges(self._pack.catalogue.metrics, self._pack.rules)
         try:
             self._server = serve_metrics(self._gauges, listen if isinstance(listen, str) else f"127.0.0.1:{listen}")
-        except (OSError, RltriageError):
+        except RltriageError as error:
+            self._failures += 1
+            warn("run=%s: Prometheus cannot scrape this run: %s", self.id, error)
+        except OSError:
             self._failed("Prometheus cannot scrape this run")
 
     def _end(self, state: End) -> None:

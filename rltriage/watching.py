@@ -13,6 +13,7 @@ from rltriage.engine.rows import Row, Run
 from rltriage.engine.triage import Triage
 from rltriage.exporters.state import BANDED, Health, RunState
 from rltriage.journal import Journal
+from rltriage.rules.facts import Tell, by_option
 from rltriage.rules.model import RulePack
 from rltriage.saying import warn
 
@@ -57,14 +58,21 @@ class WatchedRun:
     """Evaluates one run's rows and hands each report to every sink, in their order.
 
     A sink that fails is skipped for that row, counted and said once: watching goes on. `references` are the healthy
-    references that may fit; without any, the shipped ones.
+    references that may fit; without any, the shipped ones. `tell` says in questions how somebody answers them.
     """
 
-    def __init__(self, run: Run, pack: RulePack, sinks: Iterable[Sink] = (), references: Sequence[Reference] = ()) -> None:
+    def __init__(
+        self,
+        run: Run,
+        pack: RulePack,
+        sinks: Iterable[Sink] = (),
+        references: Sequence[Reference] = (),
+        tell: Tell = by_option,
+    ) -> None:
         self.run = run
         self._fitted = Fitted(references)
         triage = Triage(pack.catalogue, pack, compared=self._fitted)
-        self.monitor = Monitor(run, pack, pack.catalogue, triage=triage, reference=self._fitted)
+        self.monitor = Monitor(run, pack, pack.catalogue, triage=triage, reference=self._fitted, tell=tell)
         self.sinks = tuple(sinks)
         self._failures = 0
         self._journals = [sink for sink in self.sinks if isinstance(sink, Journal)]

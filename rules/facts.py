@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rltriage.rules.errors import RltriageError
@@ -53,8 +53,26 @@ class Judgement(NamedTuple):
     question: str
 
 
-def judge(requires: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -> Judgement:
-    """Judge `requires` (or `excluded_when`): a fact that is None or not in `facts` is unknown. One violation decides."""
+Tell = Callable[[Sequence[str]], str]
+"""How somebody tells the watcher of a run the facts of these names: it depends on what watches."""
+
+
+def by_option(facts: Sequence[str]) -> str:
+    """On the command line."""
+    return "pass " + " ".join(f"--config {fact}=..." for fact in facts)
+
+
+def by_argument(facts: Sequence[str]) -> str:
+    """In the process that trains."""
+    wanted = ", ".join(f'"{fact}": ...' for fact in facts)
+    return f"pass config={{{wanted}}} to rltriage.watch or its hook"
+
+
+def judge(requires: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any], tell: Tell = by_option) -> Judgement:
+    """Judge `requires` (or `excluded_when`): a fact that is None or not in `facts` is unknown. One violation decides.
+
+    `tell` says in the question how to answer it.
+    """
     unknown: list[str] = []
     violated: list[str] = []
     for fact, tests in requires.items():
@@ -68,8 +86,7 @@ def judge(requires: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -
     if not unknown:
         return Judgement(True, (), (), "")
     wanted = " and ".join(describe_test(fact, requires[fact]) for fact in unknown)
-    flags = " ".join(f"--config {fact}=..." for fact in unknown)
-    return Judgement(None, tuple(unknown), (), f"a fault only if {wanted}: pass {flags}")
+    return Judgement(None, tuple(unknown), (), f"a fault only if {wanted}: {tell(unknown)}")
 
 
 def fact_passes(tests: Mapping[str, Any], value: Any) -> bool | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -26,7 +28,7 @@ from rltriage.exporters.page.board import Board, Summary
 from rltriage.exporters.page.guard import Guard
 from rltriage.exporters.page.openapi import document
 from rltriage.exporters.report import words
-from rltriage.exporters.report.html import STYLE, environment
+from rltriage.exporters.report.html import STYLE, environment, utc
 from rltriage.exporters.report.plain import report_json
 from rltriage.rules.model import SEVERITIES
 
@@ -46,22 +48,51 @@ SEND_SECONDS = 20.0
 """A reader that takes no more for so long is let go: it has stopped reading, or is gone without a word."""
 
 
-def make_app(board: Board, web: Web | None = None, hosts: frozenset[str] | None = None) -> Guard:
+class Streams:
+    """The streams that are open. A server that waits for them would wait for ever, so `close`, on any thread, ends them."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._wakers: set[Callable[[], object]] = set()
+
+    def __len__(self) -> int:
+        return len(self._wakers)
+
+    @contextmanager
+    def opened(self, wake: Callable[[], object]) -> Iterator[None]:
+        """One more, which `wake` makes look whether it is to end."""
+        self._wakers.add(wake)
+        try:
+            yield
+        finally:
+            self._wakers.discard(wake)
+
+    def close(self) -> None:
+        """End them all."""
+        self.closed = True
+        for wake in tuple(self._wakers):
+            with suppress(RuntimeError):  # its loop is closed already
+                wake()
+
+
+def make_app(
+    board: Board, web: Web | None = None, hosts: frozenset[str] | None = None, streams: Streams | None = None
+) -> Guard:
     """The page over a board as an ASGI application.
 
     `web` holds users and token; `hosts` are the names under which browsers may ask for it (None: any), so that a foreign
-    page cannot read it by pointing its own name at this machine.
+    page cannot read it by pointing its own name at this machine. `streams` will hold the streams that are open.
     """
-    return Guard(_Pages(board).application(), web or Web(), hosts)
+    return Guard(_Pages(board, Streams() if streams is None else streams).application(), web or Web(), hosts)
 
 
 class _Pages:
     """One method per address."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, streams: Streams) -> None:
         self._board = board
         self._environment = environment(HERE / "templates")
-        self._streams = 0
+        self._streams = streams
 
     def application(self) -> Starlette:
         routes: list[BaseRoute] = [
@@ -87,13 +118,20 @@ class _Pages:
         runs = await asyncio.to_thread(self._chosen, wanted, severity)
         total = await asyncio.to_thread(len, self._board)
         severities = (*reversed(SEVERITIES), "quiet")
-        return self._html("list.html", runs=runs, total=total, q=wanted, severity=severity, severities=severities)
+        found = [one.outlook.severity or "quiet" for one in runs]
+        counts = [(found.count(name), name) for name in severities if name in found]
+        return self._html(
+            "list.html", runs=runs, total=total, counts=counts, q=wanted, severity=severity, severities=severities
+        )
 
     async def run(self, request: Request) -> Response:
-        name = request.path_params["run"]
+        return await self._run(request.path_params["run"])
+
+    async def _run(self, name: str) -> Response:
         report = await asyncio.to_thread(self._board.report, name)
         if report is None:
-            return self._missing(f"There is no run {name!r} here: it is over for long, or it is not watched.")
+            why = "it is over for long, it is not watched, or the service has only just started"
+            return self._missing(f"There is no run {name!r} here: {why}. It appears by itself as soon as it has a row.")
         return await asyncio.to_thread(self._html, "live.html", report=report)
 
     async def alert(self, request: Request) -> Response:
@@ -101,9 +139,12 @@ class _Pages:
         found = await asyncio.to_thread(self._board.alert, name, alert)
         report = await asyncio.to_thread(self._board.report, name)
         if not found or report is None:
+            whole = f"{name}/alerts/{alert}"
+            if whole in self._board:  # a run that is called like an alert's address
+                return await self._run(whole)
             why = "the run started over, or it is over for long"
             return self._missing(f"The alert {alert!r} of run {name!r} is not here: {why}.")
-        charts = [one for one in report.symptoms if any(mark.rule == found[-1].rule for mark in one.marks)]
+        charts = [one for one in report.symptoms if found[-1].rule in one.rules]
         return await asyncio.to_thread(
             self._html, "alert.html", report=report, alert=found[-1], transitions=found, charts=charts
         )
@@ -116,14 +157,20 @@ class _Pages:
         return _json({"runs": [_summary_json(one) for one in runs]})
 
     async def api_run(self, request: Request) -> Response:
-        report = await asyncio.to_thread(self._board.report, request.path_params["run"])
+        return await self._api_run(request.path_params["run"])
+
+    async def _api_run(self, name: str) -> Response:
+        report = await asyncio.to_thread(self._board.report, name)
         if report is None:
             return _json({"error": "no such run"}, 404)
         return await asyncio.to_thread(lambda: _json(report_json(report)))
 
     async def api_alert(self, request: Request) -> Response:
-        found = await asyncio.to_thread(self._board.alert, request.path_params["run"], request.path_params["alert"])
+        name, alert = request.path_params["run"], request.path_params["alert"]
+        found = await asyncio.to_thread(self._board.alert, name, alert)
         if not found:
+            if f"{name}/alerts/{alert}" in self._board:
+                return await self._api_run(f"{name}/alerts/{alert}")
             return _json({"error": "no such alert"}, 404)
         catalogue = self._board.pack.catalogue
         return _json({"alert": alert_json(found[-1], catalogue), "transitions": [alert_json(a, catalogue) for a in found]})
@@ -137,7 +184,7 @@ class _Pages:
         return JSONResponse(document())
 
     async def events(self, request: Request) -> Response:
-        if self._streams >= MAX_STREAMS:
+        if len(self._streams) >= MAX_STREAMS:
             return PlainTextResponse("too many readers\n", 503)
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
@@ -168,23 +215,19 @@ class _Pages:
             if not run or name == run:
                 loop.call_soon_threadsafe(note, name)
 
-        self._streams += 1
-        try:
-            with self._board.listening(listener):
-                yield "retry: 3000\n: hello\n\n"
-                while True:
-                    try:
-                        await asyncio.wait_for(woken.wait(), QUIET_SECONDS)
-                    except TimeoutError:
-                        yield ": quiet\n\n"
-                        continue
-                    names = sorted(changed) if len(changed) <= MAX_NAMES else []
-                    changed.clear()
-                    woken.clear()
-                    yield f"event: changed\ndata: {json.dumps(names)}\n\n"
-                    await asyncio.sleep(GATHER_SECONDS)
-        finally:
-            self._streams -= 1
+        with self._streams.opened(lambda: loop.call_soon_threadsafe(woken.set)), self._board.listening(listener):
+            yield "retry: 3000\n: hello\n\n"
+            while not self._streams.closed:
+                try:
+                    await asyncio.wait_for(woken.wait(), QUIET_SECONDS)
+                except TimeoutError:
+                    yield "event: beat\ndata: -\n\n"  # no comment: scripts must hear it, too
+                    continue
+                names = sorted(changed) if len(changed) <= MAX_NAMES else []
+                changed.clear()
+                woken.clear()
+                yield f"event: changed\ndata: {json.dumps(names)}\n\n"
+                await asyncio.sleep(0 if self._streams.closed else GATHER_SECONDS)
 
     def _chosen(self, wanted: str, severity: str) -> list[Summary]:
         """Runs whose id, fault or headline holds the text, of one severity if one is given."""
@@ -197,7 +240,8 @@ class _Pages:
         ]
 
     def _html(self, template: str, status: int = 200, **given: Any) -> HTMLResponse:
-        return HTMLResponse(writable(self._environment.get_template(template).render(path=run_path, **given)), status)
+        page = self._environment.get_template(template)
+        return HTMLResponse(writable(page.render(path=run_path, isolated=isolated, now=utc(time.time()), **given)), status)
 
     def _missing(self, why: str) -> HTMLResponse:
         return self._html("missing.html", 404, why=why)
@@ -219,6 +263,11 @@ class _Stream(StreamingResponse):
 def run_path(run: str) -> str:
     """The address of a run's page."""
     return f"/runs/{quote(run, safe='')}"
+
+
+def isolated(run: str) -> str:
+    """A run's id for a title, which no markup reaches: text from right to left must not turn what stands around it."""
+    return f"\u2068{run}\u2069"
 
 
 def _summary_json(one: Summary) -> dict[str, Any]:

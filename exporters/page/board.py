@@ -53,10 +53,12 @@ class Board:
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Take a row and what it changed."""
         with self._lock:
-            collector = self._runs.get(run.id)
+            collector, gone = self._runs.get(run.id), ""
             if collector is None:
-                self._make_room()
+                gone = self._make_room()
                 collector = self._runs[run.id] = Collector(run, BUCKETS)
+        if gone:
+            self._tell(gone)
         collector.publish(run, row, report)
         self._tell(run.id)
 
@@ -82,6 +84,9 @@ class Board:
     def __len__(self) -> int:
         return len(self._runs)
 
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._runs
+
     def summaries(self) -> list[Summary]:
         """Every run: the worst first, then by name."""
         with self._lock:
@@ -106,11 +111,14 @@ class Board:
             newest = run.alerts.get(alert_id)
         return tuple(found) if found or newest is None else (newest,)
 
-    def _make_room(self) -> None:
+    def _make_room(self) -> str:
+        """Let a run go where there are too many; its id, or the empty text."""
         if len(self._runs) < self._max_runs:
-            return
+            return ""
         over = (name for name, run in self._runs.items() if run.state != "running")
-        del self._runs[next(over, next(iter(self._runs)))]
+        gone = next(over, next(iter(self._runs)))
+        del self._runs[gone]
+        return gone
 
     def _tell(self, run_id: str) -> None:
         with self._lock:

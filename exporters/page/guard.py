@@ -39,10 +39,13 @@ _LOGIN = """<!doctype html>
 <meta name="color-scheme" content="light dark"><title>token needed: rltriage</title>
 <link rel="stylesheet" href="/static/report.css"><link rel="stylesheet" href="/static/page.css"></head>
 <body><header class="top"><strong>rltriage</strong></header><main><section class="head"><h1>This page needs a token</h1>
-<p>It is the one that <code>web: {token: ...}</code> names in <code>rltriage.yaml</code>.</p>
-<form method="get"><label>Token <input type="password" name="token" required autocomplete="current-password"></label>
+<p>It is the one that <code>web: {token: ...}</code> names in <code>rltriage.yaml</code>.</p>%s
+<form method="get" class="login"><label for="token">Token</label>
+<input id="token" type="password" name="token" required autofocus autocomplete="current-password">
 <button type="submit">Open</button></form></section></main></body></html>
 """
+
+_WRONG = '\n<p role="alert" class="wrong"><strong>That is not the token.</strong> It may have been changed.</p>'
 
 
 class Guard:
@@ -87,7 +90,7 @@ class Guard:
     async def _log_in(self, scope: Scope, token: str, send: Send) -> None:
         """Give the browser its cookie for the right token, and the same address without it."""
         if not same(token, self._web.token):
-            await self._ask(send, "text/html" if scope["method"] == "GET" else "")
+            await self._ask(send, "text/html" if scope["method"] == "GET" else "", wrong=True)
             return
         kept = [(name, value) for name, value in _query(scope) if name != "token"]
         path = scope.get("raw_path", b"/").decode("latin-1").partition("?")[0]
@@ -98,11 +101,11 @@ class Guard:
         headers = ((b"location", where.encode("latin-1")), (b"set-cookie", cookie.encode()))
         await _answer(send, 303, b"", *headers)
 
-    async def _ask(self, send: Send, accept: str) -> None:
-        """Refuse, and say how to be let in: people get a form, scripts a line."""
+    async def _ask(self, send: Send, accept: str, wrong: bool = False) -> None:
+        """Refuse, and say how to be let in: people get a form, scripts a line. `wrong`: a token was given."""
         asked = [(b"www-authenticate", value.encode()) for value in self._web.challenges()]
         if self._web.token and "text/html" in accept:
-            await _answer(send, 401, _LOGIN.encode(), *asked, kind=_HTML)
+            await _answer(send, 401, (_LOGIN % (_WRONG if wrong else "")).encode(), *asked, kind=_HTML)
         else:
             await _answer(send, 401, b"authentication needed\n", *asked)
 

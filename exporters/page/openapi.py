@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rltriage.exporters.page.guard import COOKIE
+from rltriage.exporters.schema import COUNT, RUN_STATE, TEXT, TIME, WORST, closed, several, shapes
 
-_STEP = {"type": ["integer", "null"]}
-_TIME = {"type": ["number", "null"], "description": "Unix seconds"}
-_SEVERITY = {"enum": ["", "info", "warning", "critical"], "description": "The worst that stands, empty if nothing does"}
-_STATE = {"enum": ["running", "finished", "crashed", "stale"]}
 _RUN = {
     "name": "run",
     "in": "path",
@@ -24,69 +21,28 @@ _QUERY = [
 ]
 
 
-def _object(description: str, **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "description": description, "required": list(properties), "properties": properties}
-
-
-def _list(reference: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"$ref": f"#/components/schemas/{reference}"}}
-
-
-def _text(**more: Any) -> dict[str, Any]:
-    return {"type": "string", **more}
+def _refer(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name.capitalize()}"}
 
 
 SCHEMAS: dict[str, Any] = {
-    "Summary": _object(
+    "Summary": closed(
         "A run in the list",
-        run=_text(),
-        state=_STATE,
-        severity=_SEVERITY,
-        fault=_text(description="First suspect now, empty if nothing is suspected"),
-        headline=_text(),
-        rows={"type": "integer"},
-        last_step=_STEP,
-        last_time=_TIME,
-        alerts={"type": "integer", "description": "Alerts that stand"},
-        url=_text(description="The run's page"),
+        run=TEXT,
+        state=RUN_STATE,
+        severity=WORST,
+        fault={**TEXT, "description": "First suspect now, empty if nothing is suspected"},
+        headline=TEXT,
+        rows=COUNT,
+        last_step={"type": ["integer", "null"]},
+        last_time=TIME,
+        alerts={**COUNT, "description": "Alerts that stand"},
+        url={**TEXT, "description": "The run's page"},
     ),
-    "Alert": _object(
-        "An alert at one of its transitions, as `--json` prints it",
-        type={"const": "alert"},
-        format={"const": 1},
-        id=_text(),
-        run=_text(),
-        rule=_text(),
-        state={"enum": ["firing", "resolved", "ended", "superseded", "stale", "flapping"]},
-        severity={"enum": ["info", "warning", "critical"]},
-        step={"type": "integer"},
-        since_step={"type": "integer"},
-        summary=_text(),
-        values={"type": "object"},
-        suspects={"type": "array", "items": {"type": "object", "required": ["fault", "number", "title", "score"]}},
-        first_test={"type": ["object", "null"]},
-        explained_by={"type": ["string", "null"], "description": "The rule that explains it"},
-    ),
-    "Report": _object(
-        "Everything about one run, as `rltriage report --format json` writes it",
-        type={"const": "report"},
-        format={"const": 1},
-        run=_text(),
-        state=_STATE,
-        severity=_SEVERITY,
-        headline=_text(),
-        advice=_text(),
-        first_test={"type": ["object", "null"]},
-        incident={"type": ["object", "null"]},
-        standing=_list("Alert"),
-        timeline=_list("Alert"),
-        checks={"type": "array", "items": {"type": "object", "required": ["number", "check", "title", "passed", "value"]}},
-        config={"type": "object"},
-        missing={"type": "array", "items": {"type": "object", "required": ["metric", "flags", "faults"]}},
-        curves={"type": "object", "description": "Metric -> points of [step, lowest, highest, mean]"},
-    ),
-    "Error": _object("What is not there", error=_text()),
+    **{name.capitalize(): shape for name, shape in shapes(_refer).items() if name not in ("run", "seed")},
+    "Error": closed("What is not there", error=TEXT),
 }
+"""What the API answers; a report and its parts are those of `rltriage report --format json`."""
 
 
 SECURITY: dict[str, Any] = {
@@ -102,12 +58,12 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "rltriage", "version": "1", "description": "Runs, their incidents and alerts, read-only."},
         "paths": {
-            "/api/runs": _path("Every run, the worst first", _object("Runs", runs=_list("Summary")), _QUERY),
-            "/api/alerts": _path("Every alert that stands", _object("Alerts", alerts=_list("Alert"))),
-            "/api/runs/{run}": _path("One run", {"$ref": "#/components/schemas/Report"}, [_RUN], missing=True),
+            "/api/runs": _path("Every run, the worst first", closed("Runs", runs=several(_refer("summary"))), _QUERY),
+            "/api/alerts": _path("Every alert that stands", closed("Alerts", alerts=several(_refer("alert")))),
+            "/api/runs/{run}": _path("One run", _refer("report"), [_RUN], missing=True),
             "/api/runs/{run}/alerts/{alert}": _path(
                 "One alert: its newest state and its transitions",
-                _object("Alert", alert={"$ref": "#/components/schemas/Alert"}, transitions=_list("Alert")),
+                closed("Alert", alert=_refer("alert"), transitions=several(_refer("alert"))),
                 [_RUN, _ALERT],
                 missing=True,
             ),
@@ -121,6 +77,6 @@ def _path(
 ) -> dict[str, Any]:
     answers = {"200": {"description": summary, "content": {"application/json": {"schema": schema}}}}
     if missing:
-        error = {"schema": {"$ref": "#/components/schemas/Error"}}
+        error = {"schema": _refer("error")}
         answers["404"] = {"description": "Not here", "content": {"application/json": error}}
     return {"get": {"summary": summary, "parameters": parameters or [], "responses": answers}}

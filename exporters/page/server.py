@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 import socket
 import threading
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rltriage.exporters.access import Web, claim, is_local
 from rltriage.exporters.page.board import Board
 from rltriage.rules.errors import DeliveryError, RltriageError
+
+if TYPE_CHECKING:
+    from rltriage.exporters.page.app import Streams
 
 STOP_SECONDS = 5.0
 HEAD_SECONDS = 15.0
@@ -22,13 +26,15 @@ UNREAD_SECONDS = 30.0
 class PageServer:
     """A running page: `url` is where it answers."""
 
-    def __init__(self, server: object, thread: threading.Thread, url: str) -> None:
+    def __init__(self, server: object, thread: threading.Thread, url: str, streams: Streams) -> None:
         self.url = url
+        self._streams = streams
         self._server = server
         self._thread = thread
 
     def close(self) -> None:
-        """Stop answering; open streams are cut. Closing twice does nothing."""
+        """Stop answering; open streams end. Closing twice does nothing."""
+        self._streams.close()
         self._server.should_exit = True  # type: ignore[attr-defined]
         self._thread.join(STOP_SECONDS)
 
@@ -50,7 +56,7 @@ def serve_page(
     try:
         import uvicorn
 
-        from rltriage.exporters.page.app import make_app
+        from rltriage.exporters.page.app import Streams, make_app
     except ImportError as error:
         raise RltriageError(
             f"the page needs the extra 'web' ({error.name} is missing): pip install 'rltriage[web]'"
@@ -59,8 +65,9 @@ def serve_page(
     web = web or Web()
     host, port = claim(listen, web, insecure)
     bound = _bind(host, port, listen)
+    streams = Streams()
     config = uvicorn.Config(
-        make_app(board, web, _names(host, web, external_url)),
+        make_app(board, web, _names(host, web, external_url), streams),
         http=_hasty(),
         log_config=None,
         access_log=False,
@@ -83,7 +90,7 @@ def serve_page(
     thread.start()
     shown, number = bound.getsockname()[:2]
     scheme = "https" if web.cert_file else "http"
-    return PageServer(server, thread, f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{number}")
+    return PageServer(server, thread, f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{number}", streams)
 
 
 def _hasty() -> type[asyncio.Protocol]:

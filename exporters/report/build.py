@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 
 from rltriage.engine.coverage import Coverage, coverage
-from rltriage.engine.reference import Fitted, Reference
+from rltriage.engine.reference import Fitted, Reference, differences
 from rltriage.engine.report import OPEN, Alert, Incident, Note
 from rltriage.engine.triage import CHECKS
 from rltriage.engine.triage.incident import notes
@@ -16,6 +16,8 @@ from rltriage.exporters.report.model import Chart, Check, Line, Mark, Missing, O
 from rltriage.rules.model import SEVERITIES, Catalogue, MetricInfo, Rule, RulePack
 
 MAX_CHARTS = 16
+MAX_MARKS = 9
+"""Flags of one picture; a rule that flaps for long is told in the timeline."""
 ALWAYS_SHOWN = 11
 """Invariants that need nothing of a probe but what every probe has; the others are listed where they gave a result."""
 _STANDING = OPEN | {"ended"}
@@ -39,7 +41,10 @@ def build(
         fitted = Fitted(references)
         fitted.learn(run.facts)
         known = pack.catalogue.metrics
-        lines = {name: line_of(run, name, fitted, known.get(name)) for name in run.curves if not name.startswith("check_")}
+        reference, differs = fitted.pictured(run.facts)
+        lines = {
+            name: line_of(run, name, reference, known.get(name)) for name in run.curves if not name.startswith("check_")
+        }
         covered = _coverage(run, pack, not fitted.why_not)
         return RunReport(
             **{field.name: getattr(now, field.name) for field in fields(now)},
@@ -49,7 +54,7 @@ def build(
             facts=dict(sorted(run.facts.items())),
             timeline_total=run.transitions_total,
             symptoms=_symptoms(run, rules, lines, pack.catalogue),
-            pairs=_pairs(lines, _marks(now.standing)),
+            pairs=_pairs(lines, _onset(now)),
             metrics=tuple(lines.values()),
             checks=_checks(run.checks, pack.catalogue),
             missing=_missing(covered, pack.catalogue),
@@ -58,7 +63,8 @@ def build(
             catalogue=pack.catalogue,
             rules=rules,
             seen=frozenset(run.curves),
-            why_no_band=fitted.why_not,
+            why_no_band=fitted.why_not if reference is None else "",
+            band_differs=differences(differs),
             unmapped=tuple(name for name in unmapped if name not in known and not name.startswith("check_")),
             notes=_notes(now),
             changed=fitted.changes(run.facts),
@@ -117,26 +123,27 @@ def _as_known_now(alert: Alert, run: Collector) -> Alert:
     return alert if newest.explained_by == alert.explained_by else replace(alert, explained_by=newest.explained_by)
 
 
-def line_of(run: Collector, name: str, fitted: Fitted | None = None, info: MetricInfo | None = None) -> Line:
+def line_of(run: Collector, name: str, reference: Reference | None = None, info: MetricInfo | None = None) -> Line:
     """One metric's course, with its healthy band where a reference has one, within the values that the metric can have."""
     curve = run.curves[name]
     buckets = tuple(curve.buckets())
     low, high = (info.low, info.high) if info is not None else (None, None)
     band = []
-    for bucket in buckets if fitted is not None else ():
-        bounds = fitted.bounds(name, bucket.step - (run.first_step or 0)) if fitted is not None else None
-        if bounds is not None:
-            lower = bounds[0] if low is None else max(bounds[0], low)
-            band.append((bucket.step, lower, bounds[1] if high is None else min(bounds[1], high)))
+    for bucket in buckets:
+        healthy = reference.band(name, bucket.step - (run.first_step or 0)) if reference is not None else None
+        if healthy is not None:
+            lower, upper = healthy.bounds
+            lower = lower if low is None else max(lower, low)
+            band.append((bucket.step, lower, upper if high is None else min(upper, high)))
     return Line(name, buckets, curve.width, tuple(curve.gaps), tuple(band))
 
 
-def _marks(alerts: Iterable[Alert]) -> tuple[Mark, ...]:
-    """Where serious, unexplained alerts fired."""
-    told = [alert for alert in alerts if alert.severity != "info" and alert.explained_by is None]
-    return tuple(
-        Mark(alert.since_step, f"{alert.rule} since step {alert.since_step}", alert.severity, alert.rule) for alert in told
-    )
+def _onset(now: Outlook) -> tuple[Mark, ...]:
+    """Where the trouble began."""
+    incident = now.incident
+    if incident is None or not incident.suspects:
+        return ()
+    return (Mark(incident.onset_step, f"{incident.suspects[0].fault} is suspected from here on", incident.severity),)
 
 
 def _symptoms(
@@ -152,21 +159,30 @@ def _symptoms(
     charts = []
     for names, alerts in [item for item in about.items() if item[0]][:MAX_CHARTS]:
         info = catalogue.metrics.get(names[0])
-        marks = [
-            Mark(
-                alert.step,
-                f"{alert.rule} {'fired' if alert.state in _STANDING else alert.state}",
-                alert.severity,
-                alert.rule,
-            )
-            for alert in _transitions(run, alerts)
-        ]
-        caption = " ".join(dict.fromkeys(f"{alert.summary.rstrip('.')}." for alert in alerts[:3]))
+        marks, untold = _marks(_transitions(run, alerts))
+        caption = f"{untold} further changes of these alerts are in the timeline." if untold else ""
         units = {catalogue.metrics[name].unit if name in catalogue.metrics else name for name in names}
         title = " and ".join(names) if len(names) > 1 or info is None else f"{names[0]}: {_lower(info.help)}"
         together = len(units) == 1 or any(shared and {*names} <= {*pair} for _, _, pair, shared in PAIRS)
-        charts.append(Chart(title, caption, tuple(lines[name] for name in names), tuple(marks), together))
+        about_rules = tuple(dict.fromkeys(alert.rule for alert in alerts))
+        charts.append(Chart(title, caption, tuple(lines[name] for name in names), marks, together, about_rules))
     return tuple(charts)
+
+
+def _marks(transitions: Sequence[Alert]) -> tuple[tuple[Mark, ...], int]:
+    """What happened to alerts, rules that say the same of one step together; and how much of it is left out."""
+    found: dict[tuple[int, str], list[Alert]] = {}
+    for alert in transitions:
+        told = "resolved" if alert.state == "resolved" else alert.summary.rstrip(".")
+        found.setdefault((alert.step, told), []).append(alert)
+    marks = []
+    for (step, told), alerts in found.items():
+        worst = max((alert.severity for alert in alerts), key=SEVERITIES.index)
+        marks.append(Mark(step, told, worst, tuple(dict.fromkeys(alert.rule for alert in alerts))))
+    first = sorted(marks, key=lambda mark: (mark.text == "resolved", -SEVERITIES.index(mark.severity), mark.step))[
+        :MAX_MARKS
+    ]
+    return tuple(sorted(first, key=lambda mark: mark.step)), len(marks) - len(first)
 
 
 def _transitions(run: Collector, alerts: Iterable[Alert]) -> list[Alert]:
@@ -213,14 +229,13 @@ PAIRS: tuple[tuple[str, str, tuple[str, ...], bool], ...] = (
 )
 
 
-def _pairs(lines: Mapping[str, Line], marks: tuple[Mark, ...]) -> tuple[Chart, ...]:
+def _pairs(lines: Mapping[str, Line], onset: tuple[Mark, ...]) -> tuple[Chart, ...]:
     """The pairs that only say something together, where at least two of them are logged."""
-    first = marks[:1]
     found = []
     for title, caption, names, shared in PAIRS:
         present = tuple(lines[name] for name in names if name in lines and lines[name].buckets)
         if len(present) > 1:
-            found.append(Chart(title, caption, present, first, shared))
+            found.append(Chart(title, caption, present, onset, shared))
     return tuple(found)
 
 

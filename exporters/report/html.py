@@ -12,7 +12,7 @@ from rltriage.engine.rows import writable
 from rltriage.exporters.report import words
 from rltriage.exporters.report.model import RunReport
 from rltriage.exporters.report.svg import chart_svg, spark_svg
-from rltriage.exporters.report.triage_map import map_svg
+from rltriage.exporters.report.triage_map import map_groups, map_svg
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,11 +36,13 @@ def environment(*more: Path) -> Environment:
     )
     found.filters["number"] = words.number
     found.filters["utc"] = utc
+    found.filters["name"] = words.name
     found.globals.update(
         words=words,
         chart=lambda *given: Markup(chart_svg(*given)),
         spark=lambda *given: Markup(spark_svg(*given)),
         triage_map=lambda *given: Markup(map_svg(*given)),
+        map_groups=map_groups,
     )
     return found
 

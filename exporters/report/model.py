@@ -14,12 +14,12 @@ from rltriage.rules.model import SEVERITIES, Catalogue, FirstTest, Rule
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A step at which something happened to an alert, for the curve that it is about."""
+    """A step at which something happened that a curve is about: what is seen, and the rules that say so (or none)."""
 
     step: int
     text: str
     severity: str
-    rule: str
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A picture: lines over the same steps, in one panel where they share a unit (`shared`), else in one each."""
+    """A picture: lines over the same steps, in one panel where they share a unit (`shared`), else in one each.
+
+    `rules` are those whose alerts it is about.
+    """
 
     title: str
     caption: str
     lines: tuple[Line, ...]
     marks: tuple[Mark, ...] = ()
     shared: bool = True
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +102,9 @@ class Outlook:
 class RunReport(Outlook):
     """Everything about one run.
 
-    `hidden` are faults that nothing logged can reveal, `invariants_reveal` those that running the invariants would add;
-    an empty `why_no_band` says that a healthy reference fits.
+    `hidden` are faults that nothing logged can reveal, `invariants_reveal` those that running the invariants would add.
+    `why_no_band` says why no healthy band is drawn, `band_differs` how the configuration of the drawn one differs; both are
+    empty where a healthy reference fits.
     """
 
     profile: str
@@ -118,6 +123,7 @@ class RunReport(Outlook):
     rules: Mapping[str, Rule]
     seen: frozenset[str]
     why_no_band: str
+    band_differs: str
     unmapped: tuple[str, ...]
     notes: tuple[Note, ...]
     changed: tuple[ConfigChange, ...]

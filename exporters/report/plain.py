@@ -25,6 +25,7 @@ def report_json(report: RunReport) -> dict[str, Any]:
         "severity": report.severity,
         "headline": words.headline(report),
         "advice": words.advice(report),
+        "reasons": [{"seen": seen, "rules": rules} for seen, rules in words.reasons(report)],
         "first_test": {"title": title, "how": how, "command": command, "already_run": ran} if title else None,
         "rows": report.rows,
         "first_step": report.first_step,
@@ -49,6 +50,7 @@ def report_json(report: RunReport) -> dict[str, Any]:
         "config_changed": [change_json(change) for change in report.changed],
         "hidden_faults": list(report.hidden),
         "no_band_because": report.why_no_band,
+        "band_differs": report.band_differs,
         "unmapped": list(report.unmapped),
         "symptoms": [_chart_json(one) for one in report.symptoms],
         "pairs": [_chart_json(one) for one in report.pairs],
@@ -71,7 +73,10 @@ def _chart_json(chart: Chart) -> dict[str, Any]:
         "title": chart.title,
         "caption": chart.caption,
         "metrics": [line.metric for line in chart.lines],
-        "flags": [{"step": mark.step, "text": mark.text, "severity": mark.severity} for mark in chart.marks],
+        "flags": [
+            {"step": mark.step, "text": mark.text, "severity": mark.severity, "rules": list(mark.rules)}
+            for mark in chart.marks
+        ],
     }
 
 
@@ -92,6 +97,9 @@ def _markdown(report: RunReport) -> Iterable[str]:
     yield f"Run {_md(report.id)}: {report.state}, {report.rows} rows, {worst}. {words.advice(report)}".rstrip()
     if words.rivals(report):
         yield f"\n{_md(words.rivals(report).strip())}"
+    if reasons := words.reasons(report):
+        yield ""
+        yield from (f"- {_md(seen)} ({_md(rules)})" for seen, rules in reasons)
     for line in (*(f"The configuration {line}." for line in words.changes(report)), *words.notes(report)):
         yield f"\n{_md(line)}"
     if title:
@@ -99,12 +107,14 @@ def _markdown(report: RunReport) -> Iterable[str]:
         if command:
             yield f"    {command}\n"
         if ran := words.already_run(command, report.checks):
-            yield f"{_md(ran)}\n"
+            yield f"{_md(ran[:1].upper() + ran[1:])}.\n"
         yield _md(how)
+        if mend := words.remedy(report):
+            yield f"\n**How to mend it:** {_md(mend)}"
     if report.standing:
         yield "\n## Alerts that stand\n"
         rows = [(a.severity, a.rule, str(a.since_step), a.summary, a.explained_by or "") for a in report.standing]
-        yield from _table(("severity", "rule", "since step", "what is seen", "part of"), rows)
+        yield from _table(("severity", "rule", "since step", "what is seen", "explained by"), rows)
     if report.checks:
         yield "\n## Invariants\n"
         results = {True: "passed", False: "FAILED", None: "not judged"}
@@ -116,7 +126,8 @@ def _markdown(report: RunReport) -> Iterable[str]:
     if report.facts:
         yield "\n## Configuration that is known\n"
         yield from _table(
-            ("fact", "value", "how we know"), [(name, str(f.value), f.provenance) for name, f in report.facts.items()]
+            ("fact", "value", "how we know"),
+            [(name, words.fact(f.value), f.provenance) for name, f in report.facts.items()],
         )
     if report.missing:
         yield "\n## Not logged, and what it would reveal\n"

@@ -1,6 +1,7 @@
 """Curves as inline SVG: no library, no script, colours from the page's style sheet, meaning never by colour alone.
 
-Lines differ by dash pattern and carry their name at their end, alerts are numbered flags, healthy bands have an outline.
+Lines differ by dash pattern, which stands with their name and newest value over their panel; alerts are numbered flags,
+healthy bands have an outline. A picture is as wide as a column of the report, so that its letters can be read.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from rltriage.exporters.report.curves import Bucket
 from rltriage.exporters.report.model import Chart, Line, Mark
 from rltriage.exporters.report.words import number
 
-WIDTH = 640
-LEFT, RIGHT, TOP, BOTTOM = 58, 148, 20, 24
-PANEL = 136
+WIDTH = 480
+LEFT, RIGHT, TOP, BOTTOM = 60, 14, 24, 24
+PANEL = 128
 DOTS = 48
 """Up to so many observations each is drawn as a dot, too."""
+LETTER, KEY, KEY_LINE = 8.6, 26, 17
+"""Pixels that a letter may take (telephones show them larger), of the piece of line before a name, of a line of names."""
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
@@ -51,16 +54,22 @@ class Scale(NamedTuple):
 def chart_svg(chart: Chart, ident: str) -> str:
     """A chart as one SVG element with title and description; `ident` is unique in the page."""
     panels = [chart.lines] if chart.shared else [(line,) for line in chart.lines]
-    height = len(panels) * PANEL + BOTTOM + TOP
+    keys = [_keys(lines, 0 if chart.shared else place) for place, lines in enumerate(panels)]
+    top = TOP if chart.marks else 2
+    height = top + BOTTOM + sum(PANEL + len(rows) * KEY_LINE for rows in keys)
     steps = [bucket.step for line in chart.lines for bucket in line.buckets] + [
         g for line in chart.lines for g in line.gaps
     ]
     first, last = (min(steps), max(steps)) if steps else (0, 1)
     across = Scale(first, max(last, first + 1), LEFT, WIDTH - RIGHT)
     body = [tag("title", escape(chart.title), id=f"{ident}-t"), tag("desc", escape(describe(chart)), id=f"{ident}-d")]
-    for place, lines in enumerate(panels):
-        body += _panel(lines, across, TOP + place * PANEL, 0 if chart.shared else place)
-    body += _flags(chart.marks, across, height - BOTTOM)
+    named: list[str] = []
+    for place, (lines, rows) in enumerate(zip(panels, keys, strict=True)):
+        named += _named(rows, top)
+        top += len(rows) * KEY_LINE
+        body += _panel(lines, across, top, 0 if chart.shared else place)
+        top += PANEL
+    body += _flags(chart.marks, across, height - BOTTOM) + named  # names over the flags' lines, with a border around each
     body += _step_axis(first, last, across, height - BOTTOM)
     return tag(
         "svg",
@@ -105,28 +114,27 @@ def describe(chart: Chart) -> str:
 
 def _panel(lines: Sequence[Line], across: Scale, top: float, first_style: int) -> list[str]:
     low, high = _range(lines)
-    up = Scale(low, high, top + PANEL - 14, top + 10)
+    up = Scale(low, high, top + PANEL - 10, top + 4)
     body = []
     for value in _ticks(low, high):
         y = up(value)
         body.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=_f(y), y2=_f(y), class_="grid"))
         body.append(text(LEFT - 6, y + 4, number(value), "tick", "end"))
-    ends: list[tuple[float, str]] = []
+    own = len(lines) > 1
     for style, line in enumerate(lines, start=first_style):
-        body += _band(line, across, up)
+        body += _band(line, across, up, f"band band-{style}" if own else "band")
+    for style, line in enumerate(lines, start=first_style):
         body += _course(line, across, up, style)
-        if line.buckets:
-            ends.append((up(line.buckets[-1].mean), line.metric))
-    return body + _names(ends, top)
+    return body
 
 
-def _band(line: Line, across: Scale, up: Scale) -> list[str]:
+def _band(line: Line, across: Scale, up: Scale, class_: str) -> list[str]:
     if not line.band:
         return []
     edge = [(across(step), up(high)) for step, _, high in line.band] + [
         (across(step), up(low)) for step, low, _ in reversed(line.band)
     ]
-    return [tag("polygon", points=_points(edge), class_="band")]
+    return [tag("polygon", points=_points(edge), class_=class_)]
 
 
 def _course(line: Line, across: Scale, up: Scale, style: int) -> list[str]:
@@ -145,12 +153,39 @@ def _course(line: Line, across: Scale, up: Scale, style: int) -> list[str]:
     return body
 
 
-def _names(ends: list[tuple[float, str]], top: float) -> list[str]:
-    """The metrics' names at the ends of their lines, moved apart where they would overlap."""
-    body, last = [], -math.inf
-    for y, name in sorted(ends):
-        last = max(y + 4, last + 13, top + 10)
-        body.append(text(WIDTH - RIGHT + 8, last, name if len(name) <= 22 else name[:20] + "..", "name"))
+class _Key(NamedTuple):
+    """What stands over a panel for one of its lines."""
+
+    style: int
+    words: str
+
+
+def _keys(lines: Sequence[Line], first_style: int) -> list[list[_Key]]:
+    """Rows of keys, as many in a row as there is room for."""
+    rows: list[list[_Key]] = []
+    taken = math.inf
+    for style, line in enumerate(lines, start=first_style):
+        name = line.metric if len(line.metric) <= 32 else line.metric[:30] + ".."
+        key = _Key(style, f"{name} {number(line.buckets[-1].mean)}" if line.buckets else f"{name}: no number")
+        width = KEY + len(key.words) * LETTER + LETTER
+        if taken + width > WIDTH - LEFT - RIGHT:
+            rows.append([])
+            taken = 0
+        rows[-1].append(key)
+        taken += width
+    return rows
+
+
+def _named(rows: Sequence[Sequence[_Key]], top: float) -> list[str]:
+    body = []
+    for place, row in enumerate(rows):
+        x, y = float(LEFT), top + place * KEY_LINE + 12
+        for key in row:
+            body.append(
+                tag("line", x1=_f(x), x2=_f(x + KEY - 6), y1=_f(y - 4), y2=_f(y - 4), class_=f"line line-{key.style}")
+            )
+            body.append(text(x + KEY, y, key.words, "name"))
+            x += KEY + len(key.words) * LETTER + LETTER
     return body
 
 
@@ -159,19 +194,18 @@ def _flags(marks: Sequence[Mark], across: Scale, bottom: float) -> list[str]:
     body, taken = [], -math.inf
     for place, mark in sorted(enumerate(marks, start=1), key=lambda item: item[1].step):
         x = across(mark.step)
-        body.append(tag("line", x1=_f(x), x2=_f(x), y1=16, y2=_f(bottom), class_=f"flag flag-{mark.severity}"))
-        at = max(x, taken + 15)
-        taken = at
-        body.append(tag("circle", cx=_f(at), cy=9, r=7.5, class_=f"pin pin-{mark.severity}"))
-        body.append(text(at, 12.5, str(place), "pin-text", "middle"))
+        body.append(tag("line", x1=_f(x), x2=_f(x), y1=20, y2=_f(bottom), class_=f"flag flag-{mark.severity}"))
+        at = taken = max(x, taken + 19)
+        body.append(tag("circle", cx=_f(at), cy=11, r=9, class_=f"pin pin-{mark.severity}"))
+        body.append(text(at, 15, str(place), "pin-text", "middle"))
     return body
 
 
 def _step_axis(first: int, last: int, across: Scale, y: float) -> list[str]:
     body = [tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=_f(y), y2=_f(y), class_="axis")]
     steps = sorted({int(step) for step in _ticks(first, last, 6) if first <= step <= last} or {first})
-    body += [text(across(step), y + 16, str(step), "tick", "middle") for step in steps]
-    return [*body, text(LEFT - 24, y + 16, "step", "tick", "end")]
+    body += [text(across(step), y + 17, str(step), "tick", "middle") for step in steps]
+    return [*body, text(LEFT - 20, y + 17, "step", "tick", "end")]
 
 
 def _range(lines: Iterable[Line]) -> tuple[float, float]:

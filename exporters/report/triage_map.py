@@ -1,7 +1,8 @@
-"""The triage map around a run's alerts as inline SVG: symptom, first test, fault, and the path that is lit.
+"""The triage map around a run's alerts: symptom, first test, fault, and the path that is lit.
 
-Lit boxes and arrows are thick and marked by words, so that the path is seen without colours. What the first suspect would
-show as well but does not is drawn, too: quiet rules, and rules whose metrics are not logged.
+Wide as inline SVG, narrow (a telephone) as lists of the same boxes from top to bottom, the lit path first. Lit boxes and
+arrows are thick and marked by words, so that the path is seen without colours. What the first suspect would show as well
+but does not is drawn, too: rules that see nothing, and rules whose metrics are not logged.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import NamedTuple
 
 from rltriage.engine.plan import lacking
 from rltriage.engine.report import Alert
@@ -23,20 +25,27 @@ COLUMNS = ((0, 300), (360, 250), (670, 290))
 MAX_ALERTS, MAX_QUIET, MAX_FAULTS = 7, 4, 5
 WORTH_DRAWING = 0.01
 LINE, PAD, GAP, HEAD = 16, 8, 12, 28
-LETTER = 6.4
-"""A generous width of a letter at 12 pixels: fonts differ, boxes do not."""
+LETTER, TITLE_LETTER = 6.4, 7.2
+"""Generous widths of a letter at 12 pixels, plain and bold: fonts differ, boxes do not."""
 
 
 @dataclass(slots=True)
 class Box:
-    """One node: `kind` is lit, dim, explained or quiet; `top` is set when the column is laid out."""
+    """One node with its sentences: `kind` is lit, dim, explained or quiet; `top` is set when the column is laid out."""
 
     title: str
-    lines: list[str]
+    words: list[str]
     kind: str
     column: int
     top: float = 0.0
     to: list[Box] = field(default_factory=list)
+    lines: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Set `lines`: the sentences, each in three lines at most, as wide as the column's boxes."""
+        width = int((COLUMNS[self.column][1] - 20) / LETTER)
+        found = (textwrap.wrap(one, width, max_lines=3, placeholder=" ...", break_on_hyphens=False) for one in self.words)
+        self.lines = [line for lines in found for line in lines]
 
     @property
     def height(self) -> float:
@@ -47,15 +56,49 @@ class Box:
         return self.top + self.height / 2
 
 
-def map_svg(report: RunReport, ident: str) -> str:
-    """The map of what stands; the empty text where nothing does."""
+class Group(NamedTuple):
+    """Boxes under one heading of the narrow map; `then`: the next group follows from this one."""
+
+    heading: str
+    boxes: list[Box]
+    then: bool = False
+
+
+def map_groups(report: RunReport) -> list[Group]:
+    """The narrow map: the lit path (or all that there is) from symptom to fault, then the rest."""
+    columns = _columns(report)
+    if not columns:
+        return []
+    on = [[box for box in column if box.kind == "lit"] for column in columns]
+    if not on[0]:
+        on = [[box for box in column if box.kind == "dim"] for column in columns]
+    names = (("Symptom", "Symptoms"), ("First test", "First tests"), ("Fault", "Faults"))
+    path = [Group(pair[len(boxes) > 1], boxes) for pair, boxes in zip(names, on, strict=True) if boxes]
+    groups = [group._replace(then=place < len(path) - 1) for place, group in enumerate(path)]
+    rest = [[box for box in column if box not in boxes] for column, boxes in zip(columns, on, strict=True)]
+    groups.append(Group("Other symptoms", [box for box in rest[0] if box.kind != "quiet"]))
+    groups.append(Group("Other tests", rest[1]))
+    groups.append(Group("Other suspects", rest[2]))
+    groups.append(Group("What this fault can show as well", [box for box in rest[0] if box.kind == "quiet"]))
+    return [group for group in groups if group.boxes]
+
+
+def _columns(report: RunReport) -> tuple[list[Box], list[Box], list[Box]] | None:
+    """Symptoms, tests and faults of what stands; None where nothing does."""
     alerts = report.drawn[:MAX_ALERTS]
     if not alerts:
-        return ""
+        return None
     faults = _faults(report, alerts)
     tests = _tests(report, alerts, faults)
     symptoms = [*(_symptom(alert, report, tests) for alert in alerts), *_quiet(report, tests)]
-    columns = (symptoms, list(tests.values()), list(faults.values()))
+    return symptoms, list(tests.values()), list(faults.values())
+
+
+def map_svg(report: RunReport, ident: str) -> str:
+    """The map of what stands; the empty text where nothing does."""
+    columns = _columns(report)
+    if columns is None:
+        return ""
     height = max(_stack(column) for column in columns)
     for column in columns[1:]:
         _centre(column, height)
@@ -90,7 +133,7 @@ def _faults(report: RunReport, alerts: Sequence[Alert]) -> dict[str, Box]:
         if suspect.fault not in boxes and len(boxes) < MAX_FAULTS:
             number = f"fault {suspect.number}, " if suspect.number is not None else ""
             lit = suspect.fault == report.fault
-            words = [*_wrap(suspect.title, 2), f"{number}{percent(suspect.score)}" + (": first suspect" if lit else "")]
+            words = [suspect.title, f"{number}{percent(suspect.score)} likely" + (": first suspect" if lit else "")]
             boxes[suspect.fault] = Box(suspect.fault, words, "lit" if lit else "dim", 2)
     return boxes
 
@@ -105,9 +148,8 @@ def _tests(report: RunReport, alerts: Sequence[Alert], faults: dict[str, Box]) -
         entry = report.catalogue.first_tests.get(name)
         askers = [alert for alert in alerts if alert.first_test == name]
         lit = name == chosen or any(_points_at(alert, report.fault) for alert in askers)
-        words = _wrap(entry.title if entry is not None else name, 1)
-        words += ["run this first"] if name == chosen else []
-        words += _wrap(already_run(entry.command, report.checks), 1) if entry is not None else []
+        ran = already_run(entry.command, report.checks) if entry is not None else ""
+        words = [entry.title if entry is not None else name, ran or ("run this first" if name == chosen else "")]
         box = boxes[name] = Box(name, words, "lit" if lit and report.fault else "dim", 1)
         decided = set(entry.decides.values()) if entry is not None else set()
         decided |= {suspect.fault for alert in askers for suspect in alert.suspects}
@@ -121,8 +163,7 @@ def _symptom(alert: Alert, report: RunReport, tests: dict[str, Box]) -> Box:
         return Box(alert.rule, [f"explained by {alert.explained_by}"], "explained", 0)
     lit = _points_at(alert, report.fault)
     end = f"resolved at step {alert.step}" if alert.state == "resolved" else f"since step {alert.since_step}"
-    words = [*_wrap(alert.summary, 0), f"{alert.severity}, {end}"]
-    box = Box(alert.rule, words, "lit" if lit else "dim", 0)
+    box = Box(alert.rule, [alert.summary, f"{alert.severity}, {end}"], "lit" if lit else "dim", 0)
     box.to = [tests[alert.first_test]] if alert.first_test in tests else []
     if lit and report.incident is not None and alert is _strongest(report):
         own = tests.get(report.incident.first_test)
@@ -138,8 +179,8 @@ def _quiet(report: RunReport, tests: dict[str, Box]) -> Iterable[Box]:
     ]
     for rule in close[:MAX_QUIET] if report.fault else ():
         missing = lacking(rule.when, report.seen)
-        why = f"blind: {sorted(missing)[0]} is not logged" if missing else "quiet"
-        box = Box(rule.id, _wrap(why, 0), "quiet", 0)
+        why = f"cannot be seen: {sorted(missing)[0]} is not logged" if missing else "not seen"
+        box = Box(rule.id, [why], "quiet", 0)
         box.to = [tests[rule.first_test]] if rule.first_test in tests else []
         yield box
 
@@ -150,12 +191,6 @@ def _points_at(alert: Alert, fault: str) -> bool:
 
 def _strongest(report: RunReport) -> Alert | None:
     return next((a for a in report.drawn if a.explained_by is None and _points_at(a, report.fault)), None)
-
-
-def _wrap(words: str, column: int) -> list[str]:
-    """Three lines at most, as wide as the column's boxes."""
-    width = int((COLUMNS[column][1] - 20) / LETTER)
-    return textwrap.wrap(words, width, max_lines=3, placeholder=" ...", break_on_hyphens=False)
 
 
 def _stack(column: Sequence[Box]) -> float:
@@ -190,6 +225,7 @@ def _edge(one: Box, other: Box, ident: str) -> str:
 
 def _draw(box: Box) -> str:
     x, width = COLUMNS[box.column]
+    room = int((width - 20) / TITLE_LETTER)
     parts = [
         tag(
             "rect",
@@ -200,7 +236,9 @@ def _draw(box: Box) -> str:
             rx=6,
             class_=f"box box-{box.kind}",
         ),
-        text(x + 10, box.top + PAD + 12, box.title if len(box.title) < 40 else box.title[:37] + "...", "box-title"),
+        text(
+            x + 10, box.top + PAD + 12, box.title if len(box.title) <= room else box.title[: room - 2] + "..", "box-title"
+        ),
     ]
     parts += [
         text(x + 10, box.top + PAD + 12 + LINE * row, line, "box-text") for row, line in enumerate(box.lines, start=1)

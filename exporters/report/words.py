@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from unicodedata import category
 
 from rltriage.engine.report import Alert
 from rltriage.exporters.jsonlines import test_command
@@ -13,8 +14,10 @@ from rltriage.exporters.text import changes_text, note_text, percent
 ACTIONS = {
     "continue": "The run may continue meanwhile.",
     "stop": "Stop the run: its steps are wasted or harmful.",
-    "roll back": "Go back to the last good checkpoint.",
+    "roll back": "Stop the run and go back to a checkpoint from before step {onset}.",
 }
+FROM_THE_START = "Stop the run and start it anew: it was wrong from its first row, so that no checkpoint of it is good."
+MAX_REASONS = 4
 
 
 def headline(report: Outlook) -> str:
@@ -23,11 +26,12 @@ def headline(report: Outlook) -> str:
     if incident is not None and incident.suspects:
         top = incident.suspects[0]
         number = f"fault {top.number}, " if top.number is not None else ""
+        named = f"{top.fault} ({number}{percent(top.score)} likely)"
         title = f": {top.title}" if top.title else ""
         if report.resolved:
             when = f"was suspected from step {incident.onset_step} to {_resolved_at(report)}"
-            return f"Nothing is wrong now; {top.fault} ({number}{percent(top.score)}) {when}{title}."
-        return f"{top.fault} ({number}{percent(top.score)}) since step {incident.onset_step}{title}."
+            return f"Nothing is wrong now; {named} {when}{title}."
+        return f"{named} since step {incident.onset_step}{title}."
     serious = [alert for alert in report.standing if alert.severity != "info"]
     if serious:
         first = serious[0]
@@ -72,7 +76,27 @@ def advice(report: RunReport) -> str:
     """What to do with the run meanwhile; empty where there is no incident."""
     if report.incident is None or report.resolved:
         return ""
-    return ACTIONS.get(report.incident.action, "")
+    onset = report.incident.onset_step
+    if report.incident.action == "roll back" and onset <= (report.first_step or 0):
+        return FROM_THE_START
+    return ACTIONS.get(report.incident.action, "").format(onset=onset)
+
+
+def reasons(report: Outlook) -> list[tuple[str, str]]:
+    """Why the first suspect is suspected: what is seen with its numbers, and the rules that see it, the strongest first."""
+    found: dict[str, list[Alert]] = {}
+    for alert in report.drawn if report.fault else ():
+        if alert.explained_by is None and any(one.fault == report.fault for one in alert.suspects):
+            found.setdefault(alert.summary.rstrip("."), []).append(alert)
+    shown = list(found.items())[:MAX_REASONS]
+    return [
+        (_capital(seen), f"{', '.join(one.rule for one in alerts)}, step {alerts[0].since_step}") for seen, alerts in shown
+    ]
+
+
+def _capital(sentence: str) -> str:
+    """A clause as a sentence; a metric's name at its start stays as it is."""
+    return sentence if "_" in sentence.partition(" ")[0] else sentence[:1].upper() + sentence[1:]
 
 
 def rivals(report: RunReport) -> str:
@@ -104,25 +128,57 @@ def test_lines(report: RunReport) -> tuple[str, str, str]:
     return test.title, test.how, test_command(test.command, report.id) if test.command else ""
 
 
-def urge(report: Outlook) -> str:
-    """The words before the first test: as urgent as what stands."""
+def urge(report: RunReport) -> str:
+    """The words before the first test: as urgent as what stands; a test that has failed needs nobody to run it."""
+    test = first_test(report)
+    if test is not None and _failed(_logged(test.command, report.checks)):
+        return "The first test has been run and failed"
     serious = any(alert.severity != "info" for alert in report.standing)
     return "Run this first" if serious else "To be sure, run"
 
 
+def remedy(report: RunReport) -> str:
+    """How to mend the first suspect, where its first test has failed already: then that is what is next to do."""
+    fault, test = report.catalogue.faults.get(report.fault), first_test(report)
+    if fault is None or test is None or report.resolved or not _failed(_logged(test.command, report.checks)):
+        return ""
+    return fault.fix
+
+
 def already_run(command: str, checks: Sequence[Check]) -> str:
     """What this run has already logged of the invariants that a test's command runs; empty where it logged none of them."""
-    if not command.startswith("rltriage check"):
-        return ""
-    only = {int(number) for number in re.findall(r"--only (\d+)", command)}
-    logged = [check for check in checks if check.passed is not None and (not only or check.number in only)]
-    failed = [str(check.number) for check in logged if not check.passed]
+    logged = _logged(command, checks)
+    failed = _failed(logged)
     if not logged:
         return ""
-    if len(logged) == 1:
-        return f"already run: {'FAIL' if failed else 'PASS'}"
-    what = f"FAIL in check{'s' if len(failed) > 1 else ''} {', '.join(failed)}" if failed else "PASS"
-    return f"already run: {what} ({len(logged)} checks)"
+    numbers = ", ".join(str(check.number) for check in failed or logged)
+    what = f"check{'s' if len(failed or logged) > 1 else ''} {numbers} {'failed' if failed else 'passed'}"
+    return f"already run: {what}" + (
+        f", {len(logged) - len(failed)} passed" if failed and len(logged) > len(failed) else ""
+    )
+
+
+def _logged(command: str, checks: Sequence[Check]) -> list[Check]:
+    if not command.startswith("rltriage check"):
+        return []
+    only = {int(number) for number in re.findall(r"--only (\d+)", command)}
+    return [check for check in checks if check.passed is not None and (not only or check.number in only)]
+
+
+def _failed(logged: Sequence[Check]) -> list[Check]:
+    return [check for check in logged if not check.passed]
+
+
+def name(run: str) -> str:
+    """A run's id as it is shown: characters that steer a terminal or turn the direction of writing are made visible."""
+    return "".join("\ufffd" if category(letter) in ("Cc", "Cf") else letter for letter in run)
+
+
+def fact(value: object) -> str:
+    """A config fact's value as people write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def number(value: float) -> str:

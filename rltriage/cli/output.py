@@ -78,13 +78,17 @@ class JsonLines:
 
 
 class TextBlocks:
-    """A sink that prints alerts and incidents as blocks; alerts that another explains, and ends, in one line."""
+    """A sink that prints alerts and incidents as blocks; alerts that another explains, and ends, in one line.
+
+    Blocks name their run. Lines do not: where they are of another run than what was printed last, its name comes first.
+    """
 
     def __init__(self, catalogue: Catalogue) -> None:
         from rich.console import Console
 
         self._catalogue = catalogue
         self._console = Console(highlight=False, soft_wrap=True)
+        self._last = ""
 
     def use(self, pack: RulePack) -> None:
         """Take the titles of other faults and tests."""
@@ -98,6 +102,9 @@ class TextBlocks:
         from rltriage.terminal import Changes
 
         changes = Changes(report)
+        if changes.lines and self._last not in ("", run.id):
+            self._print(f"{run.id}:")
+        self._last = run.id if changes else self._last
         for alert in changes.lines:
             self._print(alert_line_rich(alert))
         for alert in changes.blocks:

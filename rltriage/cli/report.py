@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,14 @@ _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".js
 @profile_option
 @reference_option
 @fail_on_option("never")
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, wanted: _print_schema(context) if wanted else None,
+    help="Print the JSON Schema of --format json and of every --json output, and exit.",
+)
 def command(
     sources: tuple[str, ...],
     output: str | None,
@@ -65,12 +74,19 @@ def command(
         click.echo(text, nl=False)
     else:
         _write(Path(output), text)
-        from rltriage.exporters.report.words import headline
+        from rltriage.exporters.report.words import headline, name
 
         for report in reports:
-            click.echo(f"{report.id}: {headline(report)}")
+            click.echo(f"{name(report.id)}: {headline(report)}")
         click.echo(f"report   {output} ({len(text.encode()) / 1024:.0f} KiB)")
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
+
+
+def _print_schema(context: click.Context) -> None:
+    from rltriage.exporters.schema import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=1))
+    context.exit()
 
 
 def _reports(

@@ -146,3 +146,10 @@ def test_lines_of_a_list_stand_under_each_other(alert):
     assert all(part.startswith(" " * 9) for line in lines for part in line.splitlines()[1:])
     assert all(" ".join(line.split()).endswith(("a long story " * 20).strip()) for line in lines)
     assert [alert_line_rich(one).plain for one in many] == lines
+
+
+def test_whoever_goes_back_is_told_before_which_step(incident, catalogue):
+    """A run that was wrong from its start has no checkpoint that is good."""
+    told = {step: incident_text(replace(incident, action="roll back", onset_step=step), catalogue) for step in (0, 5)}
+    assert "the run    should be started anew: no checkpoint of it is good" in told[0]
+    assert "the run    should stop and go back to a checkpoint from before step 5" in told[5]

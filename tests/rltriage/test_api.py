@@ -498,3 +498,14 @@ def test_a_run_is_compared_with_the_reference_that_is_given(tmp_path: Path) -> N
     assert "slower-than-reference" in fired
     with pytest.raises(rltriage.RltriageError, match="cannot read the reference"):
         rltriage.watch(reference=[tmp_path / "none.json"], directory=None)
+
+
+def test_a_question_says_how_it_is_answered_where_it_is_read(opened) -> None:
+    """In the training process a fact is an argument, not an option of a command."""
+    heard: list[Any] = []
+    run = opened(on_alert=heard.append, config={})
+    for step in range(12):
+        run.log(step, _same_reference(step))
+    asked = next(alert for alert in heard if alert.rule == "kl-ref-exactly-zero")
+    assert asked.question.endswith('pass config={"kl_coef": ...} to rltriage.watch or its hook')
+    assert not any("--config" in alert.question for alert in heard)

@@ -280,3 +280,16 @@ def test_facts_that_a_hook_found_are_no_slip_of_the_user(rltriage, tmp_path: Pat
     (tmp_path / "rows.jsonl").write_text('{"step": 1, "reward": 1}\n')
     assert rltriage("replay", tmp_path).err == ""
     assert "'kl_ceof'; did you mean 'kl_coef'?" in rltriage("replay", tmp_path, "--config", "kl_ceof=1").err
+
+
+def test_lines_of_several_runs_are_told_apart(rltriage, tmp_path: Path) -> None:
+    """Lines name no run; where the run changes its name stands above them, and every line says its step."""
+    rows = [{"step": s, "reward": 0.2 + 0.01 * (s % 7), "kl_ref": 0.0, "grad_norm": 0.2, "lr": 1e-3} for s in range(8)]
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = rltriage("replay", tmp_path / "one.jsonl", tmp_path / "two.jsonl", "--config", "kl_coef=0.1").out
+    lines = out.splitlines()
+    assert lines[0].startswith("critical kl-ref-exactly-zero, step 3: ")
+    second = lines.index("two:")
+    assert lines[second + 1].startswith("critical kl-ref-exactly-zero, step 3: ")
+    assert "one:" not in lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 
@@ -57,3 +58,18 @@ def test_what_cannot_be_written_or_read_is_said(rltriage, log: Path, tmp_path: P
     assert ran.code == 2
     assert "cannot write" in ran.err
     assert rltriage("report", tmp_path / "none.jsonl").code == 2
+
+
+def test_the_schema_is_printed(rltriage, log: Path) -> None:
+    """`--schema` needs no run; what `--format json` writes fits what it prints."""
+    ran = rltriage("report", "--schema")
+    assert ran.code == 0
+    report = json.loads(rltriage("report", log, "--format", "json", "--config", "kl_coef=0.1").out)
+    jsonschema.validate(report, json.loads(ran.out))
+
+
+def test_a_name_does_not_steer_the_terminal(rltriage, tmp_path: Path) -> None:
+    """A run's id with a terminal's control sequence is shown without its effect."""
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"step": 0, "run": "\x1b[2Jbad", "reward": 0.1}) + "\n")
+    assert "\x1b" not in rltriage("report", path, "-o", tmp_path / "x.html").out

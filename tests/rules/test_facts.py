@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rltriage.rules.errors import RltriageError
-from rltriage.rules.facts import judge, parse_fact
+from rltriage.rules.facts import by_argument, judge, parse_fact
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,7 @@ def test_the_question_says_what_would_decide() -> None:
     judgement = judge({"updates_per_batch": {"above": 1}, "kl_coef": {"above": 0}}, {"kl_coef": 0.1})
     assert judgement.unknown == ("updates_per_batch",)
     assert judgement.question == "a fault only if updates_per_batch > 1: pass --config updates_per_batch=..."
+    assert by_argument(("a", "b")) == 'pass config={"a": ..., "b": ...} to rltriage.watch or its hook'
     assert judge({}, {}) == (True, (), (), "")
 
 

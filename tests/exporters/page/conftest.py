@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from rltriage.watching import WatchedRun
 
 pytest.importorskip("starlette", reason="the page needs the extra 'web'")
 pytest.importorskip("uvicorn", reason="the page needs the extra 'web'")
+AXE = Path(__file__).parents[3] / ".cache" / "axe-core" / "axe.min.js"
 CHROMIUM = os.environ.get("RLTRIAGE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
@@ -89,6 +92,26 @@ def browser(missing):
         running.close()
 
 
+def _against(line: Any) -> bool:
+    """Whether the console says something against the page; that an address is not there is what the test asked for."""
+    return line.type == "error" and "404" not in line.text
+
+
+@pytest.fixture
+def barriers(missing) -> Callable[[Any], list[tuple[str, str, str]]]:
+    """What axe-core finds that is serious or critical on a page, which was opened with `bypass_csp=True`."""
+    if not AXE.exists():
+        missing("axe-core is missing: python tests/fetch.py axe-core")
+
+    def find(page) -> list[tuple[str, str, str]]:
+        page.add_script_tag(path=AXE)
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        told = [(one["id"], one["impact"], one["nodes"][0]["html"][:200]) for one in found]
+        return [one for one in told if one[1] in ("serious", "critical")]
+
+    return find
+
+
 @pytest.fixture
 def open_page(browser, server: str):
     """`open_page("/", color_scheme="dark")` opens an address; what the console says against the page fails the test."""
@@ -99,7 +122,7 @@ def open_page(browser, server: str):
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
-        page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
+        page.on("console", lambda line: complaints.append(line.text) if _against(line) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(server + path)
         return page

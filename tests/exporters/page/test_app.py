@@ -62,7 +62,7 @@ def test_an_alerts_address_lasts(client, feed) -> None:
         page = client.get(address)
         assert page.status_code == 200
         assert alert["rule"] in page.text
-        assert "rltriage check --only 9" in page.text
+        assert "rltriage check --only 9" in re.sub("<[^>]+>", "", page.text)
     gone = client.get("/runs/broken/alerts/0000")
     assert gone.status_code == 404
     assert "is not here" in gone.text
@@ -147,6 +147,46 @@ def test_the_stream_tells_which_run_changed(server, feed) -> None:
         feed.rows("broken", kl_ref=0.0)
         lines = [stream.readline() for _ in range(3)]
     assert lines[1:] == [b"event: changed\n", b'data: ["broken"]\n']
+
+
+def test_a_page_that_stops_ends_its_streams(feed, caplog) -> None:
+    """A reader's connection ends in an orderly way, at once, and nothing of it is an error in the log."""
+    running = serve_page(feed.board, "127.0.0.1:0")
+    with urllib.request.urlopen(f"{running.url}/events", timeout=20) as stream:
+        assert stream.readline().startswith(b"retry:")
+        running.close()
+        assert stream.read().endswith(b"\n\n")
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_a_silent_stream_beats(server, monkeypatch) -> None:
+    """Where nothing changes a reader still hears something, as an event: comments never reach a page's script."""
+    monkeypatch.setattr("rltriage.exporters.page.app.QUIET_SECONDS", 0.01)
+    with urllib.request.urlopen(f"{server}/events", timeout=20) as stream:
+        assert [stream.readline() for _ in range(5)][3:] == [b"event: beat\n", b"data: -\n"]
+
+
+def test_a_run_may_be_called_like_an_alert(client, feed) -> None:
+    """What follows `/alerts/` may belong to the run's id."""
+    feed.rows("a/alerts/b", 12, kl_ref=0.0)
+    address = quote("a/alerts/b", safe="")
+    assert "<h1>ref_is_policy" in client.get(f"/runs/{address}").text
+    assert client.get(f"/api/runs/{address}").json()["run"] == "a/alerts/b"
+    alert = next(one for one in client.get("/api/alerts").json()["alerts"] if one["run"] == "a/alerts/b")
+    assert "kl-ref-exactly-zero" in client.get(f"/runs/{address}/alerts/{alert['id']}").text
+
+
+def test_whoever_is_let_go_is_told(pack) -> None:
+    """Readers of a run that had to make room hear of it."""
+    from rltriage.engine.report import EMPTY
+    from rltriage.engine.rows import Row, Run
+
+    board, heard = Board(pack, max_runs=1), list[str]()
+    board.publish(Run("old"), Row(0, {"reward": 0.1}), EMPTY)
+    with board.listening(heard.append):
+        board.publish(Run("new"), Row(0, {"reward": 0.1}), EMPTY)
+    assert heard == ["old", "new"]
+    assert ("old" in board, "new" in board) == (False, True)
 
 
 def test_a_board_is_bounded(pack) -> None:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from rltriage.exporters.report.build import build
+from rltriage.exporters.report.collect import Collector
+from rltriage.exporters.report.html import report_html
+from rltriage.exporters.report.model import RunReport
+from rltriage.recorded import read_runs
+from rltriage.watching import WatchedRun
 
 api = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
 expect = api.expect
 expect.set_options(timeout=20_000)
-AXE = Path(__file__).parents[3] / ".cache" / "axe-core" / "axe.min.js"
+DATA = Path(__file__).parents[2] / "data"
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
@@ -60,7 +68,7 @@ def test_an_alert_is_reached_from_its_run(open_page) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text("kl-ref-exactly-zero")
     expect(page.locator(".test")).to_contain_text("rltriage check --only 9")
     assert "/runs/broken/alerts/" in page.url
-    page.get_by_role("link", name="All about broken").click()
+    page.get_by_role("link", name="All about this run").click()
     expect(page).to_have_url(re.compile("/runs/broken$"))
 
 
@@ -82,6 +90,16 @@ def test_everything_by_keyboard(open_page) -> None:
     expect(page.locator(".run")).to_have_count(2)
 
 
+def test_the_focus_stays_on_its_run(open_page, feed) -> None:
+    """A worse run that comes in above does not move the keyboard to another run."""
+    page = open_page("/")
+    _live(page)
+    page.get_by_role("link", name="team/healthy").focus()
+    feed.rows("a-new-one", 12, kl_ref=0.0)
+    expect(page.locator(".run")).to_have_count(3)
+    expect(page.get_by_role("link", name="team/healthy")).to_be_focused()
+
+
 def test_dark_is_dark(open_page) -> None:
     """Who prefers dark gets light text on a dark page."""
     colours = {}
@@ -94,9 +112,14 @@ def test_dark_is_dark(open_page) -> None:
 
 @pytest.mark.parametrize("address", ["/", "/runs/broken"])
 def test_a_phone_scrolls_one_way_only(open_page, address: str) -> None:
-    """At phone width nothing sticks out of the page: wide tables and the map scroll in their own frames."""
+    """At phone width nothing sticks out of the page and nothing scrolls sideways; the map is a list."""
     page = open_page(address, **PHONE)
+    _open_all(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert _sideways(page) == []
+    if address != "/":
+        expect(page.locator(".map-list .node-lit").first).to_contain_text("kl-ref-exactly-zero")
+        expect(page.locator(".map")).not_to_be_visible()
     expect(page.get_by_role("heading", level=1).first).to_be_in_viewport()
 
 
@@ -104,20 +127,62 @@ def test_without_scripts_the_page_is_whole(open_page) -> None:
     """Only the liveness is missing."""
     page = open_page("/runs/broken", java_script_enabled=False)
     expect(page.locator("#r-map svg")).to_be_visible()
-    expect(page.locator("#live")).to_have_text("not live")
+    expect(page.locator("#live")).to_have_text(re.compile("^not live: as of .* UTC, reload"))
 
 
+@pytest.mark.parametrize("look", [{}, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("address", ["/", "/runs/broken", "alert"])
-def test_no_serious_barriers(open_page, feed, missing, address: str, scheme: str) -> None:
+@pytest.mark.parametrize("address", ["/", "/runs/broken", "alert", "/runs/nobody"])
+def test_no_serious_barriers(open_page, feed, barriers, address: str, scheme: str, look: dict[str, Any]) -> None:
     """axe-core finds nothing serious or critical: names, roles, contrast, order."""
-    if not AXE.exists():
-        missing("axe-core is missing: python tests/fetch.py axe-core")
     if address == "alert":
         alert = feed.board.report("broken").standing[0]
         address = f"/runs/broken/alerts/{alert.id}"
-    page = open_page(address, color_scheme=scheme, bypass_csp=True)
-    page.add_script_tag(path=AXE)
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    told = [(one["id"], one["impact"], one["nodes"][0]["html"][:200]) for one in found]
-    assert [one for one in told if one[1] in ("serious", "critical")] == []
+    page = open_page(address, color_scheme=scheme, bypass_csp=True, **look)
+    assert barriers(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("group", ["mask_shift", "reward_hacking", "healthy"])
+def test_a_report_on_a_phone_and_on_a_desk(browser, barriers, tmp_path, pack, group: str, scheme: str) -> None:
+    """Narrow, the map is a list from symptom to fault and nothing scrolls sideways; wide, it is the picture."""
+    file = tmp_path / "report.html"
+    file.write_text(report_html([_recorded(group, pack)]))
+    for look in ({"viewport": {"width": 1200, "height": 900}}, PHONE):
+        context = browser.new_context(color_scheme=scheme, bypass_csp=True, **look)
+        page = context.new_page()
+        page.goto(file.as_uri())
+        _open_all(page)
+        assert _sideways(page) == []
+        narrow = look is PHONE
+        if group != "healthy":
+            expect(page.locator(".map")).to_be_visible(visible=not narrow)
+            expect(page.locator(".map-list")).to_be_visible(visible=narrow)
+            expect(page.locator(".map-list .node-lit").first).to_be_visible(visible=narrow)
+        assert barriers(page) == []
+        context.close()
+
+
+def _recorded(group: str, pack) -> RunReport:
+    """The report of a group's first recorded run."""
+    recorded = read_runs(DATA / "runs", [group])[0]
+    run = recorded.run()
+    collector = Collector(run)
+    watched = WatchedRun(run, pack, (collector,))
+    for row in recorded.rows:
+        watched.emit(row)
+    return build(collector, pack)
+
+
+def _open_all(page) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+
+
+def _sideways(page) -> list[str]:
+    """What sticks out of the page, or scrolls sideways in a frame of its own."""
+    return page.evaluate(
+        """[...document.querySelectorAll("body, body *:not(svg *)")]
+            .filter((one) => one.getBoundingClientRect().right > innerWidth + 1
+                || (one.scrollWidth > one.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(one).overflowX)))
+            .map((one) => one.outerHTML.slice(0, 120))"""
+    )

@@ -46,7 +46,7 @@ def test_without_the_token_nothing_is_told(reader) -> None:
 def test_people_get_a_form_and_scripts_a_line(reader) -> None:
     """A browser shows where the token goes; the form needs no script, and sends it to the address that was asked for."""
     form = reader.get("/runs/broken", headers={"Accept": "text/html"}).text
-    assert '<input type="password" name="token"' in form
+    assert '<input id="token" type="password" name="token"' in form
     assert "action" not in form
     assert reader.get("/api/runs").text == "authentication needed\n"
     for sheet in re.findall(r'href="([^"]+)"', form):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -16,7 +17,7 @@ from rltriage.exporters.report.html import report_html
 from rltriage.exporters.report.model import Chart, Check, Line
 from rltriage.exporters.report.plain import report_json, reports_markdown
 from rltriage.exporters.report.svg import chart_svg
-from rltriage.exporters.report.triage_map import map_svg
+from rltriage.exporters.report.triage_map import map_groups, map_svg
 
 
 class Tree(HTMLParser):
@@ -47,13 +48,18 @@ class Tree(HTMLParser):
         return [attrs["id"] for _, attrs in self.tags if attrs.get("id")]
 
 
+def _text(page: str) -> str:
+    """What is read of a page."""
+    return re.sub(r"<[^>]+>", "", page)
+
+
 def test_the_headline_names_fault_and_first_test(report_of, live_reference) -> None:
     """Somebody who reads two lines knows the fault, its number, since when, and what to run."""
     page = report_html([report_of(live_reference, kl_coef=0.1)])
     heading = re.search(r"<h1>(.*?)</h1>", page).group(1)
     assert heading.startswith("ref_is_policy (fault 10,")
     assert "since step" in heading
-    assert "rltriage check --only 9" in page
+    assert "rltriage check --only 9" in _text(page)
 
 
 def test_one_file_that_needs_nothing(report_of, live_reference) -> None:
@@ -89,6 +95,49 @@ def test_the_map_lights_one_path(report_of, live_reference, pack) -> None:
     assert report.fault in svg.find("desc").text
 
 
+def test_the_narrow_map_goes_from_symptom_to_fault(report_of, live_reference) -> None:
+    """The lit path comes first, each group leads to the next; what the fault can show as well comes last."""
+    groups = map_groups(report_of(live_reference, kl_coef=0.1))
+    assert [group.heading for group in groups[:3]] == ["Symptom", "First test", "Fault"]
+    assert [group.then for group in groups[:3]] == [True, True, False]
+    assert [group.boxes[0].title for group in groups[:3]] == ["kl-ref-exactly-zero", "kl_after_one_step", "ref_is_policy"]
+    assert groups[-1].heading == "What this fault can show as well"
+    wide = ElementTree.fromstring(map_svg(report_of(live_reference, kl_coef=0.1), "m"))
+    assert len(list(wide.iter("g"))) == sum(len(group.boxes) for group in groups)
+    assert map_groups(report_of([{"reward": 0.3} for _ in range(8)])) == []
+
+
+def test_the_reasons_stand_under_the_headline(report_of, live_reference) -> None:
+    """What is seen with its numbers, and by which rule; a metric's name is not given a capital."""
+    report = report_of(live_reference, kl_coef=0.1)
+    seen = "kl_ref has been exactly 0 for 3 rows while kl_coef is 0.1"
+    assert words.reasons(report) == [(seen, "kl-ref-exactly-zero, step 3")]
+    assert report_html([report]).index(seen) < report_html([report]).index("rltriage</strong> report") + 10_000
+    assert words.reasons(report_of([{"reward": 0.3} for _ in range(8)])) == []
+
+
+def test_whoever_goes_back_is_told_before_which_step(report_of, live_reference) -> None:
+    """A run that was wrong from its first row has no good checkpoint; another has those before the onset."""
+    report = report_of(live_reference, kl_coef=0.1)
+    for onset, start in ((0, True), (5, False)):
+        back = replace(report, incident=replace(report.incident, action="roll back", onset_step=onset))
+        assert (words.advice(back) == words.FROM_THE_START) is start
+        assert start or words.advice(back) == "Stop the run and go back to a checkpoint from before step 5."
+
+
+def test_a_picture_has_so_many_flags_as_can_be_read(report_of) -> None:
+    """A rule that fires and resolves again and again fills neither picture nor legend; the rest is counted."""
+    rows = [{"kl_ref": 0.0 if s // 8 % 2 else 0.02, "grad_norm": 0.2, "lr": 1e-3, "reward": 0.2} for s in range(600)]
+    charts = report_of(rows, kl_coef=0.1).symptoms
+    assert all(len(chart.marks) <= 9 for chart in charts)
+
+
+def test_a_name_cannot_pose_as_another() -> None:
+    """Characters that turn the direction of writing or steer a terminal are seen as such."""
+    assert words.name("\u202eevil\x1b[31m a/b") == "\ufffdevil\ufffd[31m a/b"
+    assert words.name("שלום") == "שלום"
+
+
 def test_a_quiet_run_says_so(report_of) -> None:
     """Without alerts there is no map and no alarm, but a sentence, the pairs and what is not logged."""
     report = report_of([{"reward": 0.3, "entropy": 0.5, "grad_norm": 0.1} for _ in range(8)])
@@ -105,9 +154,22 @@ def test_a_band_is_drawn_where_a_reference_has_one(report_of, live_reference) ->
     band = Range(0.01, 0.002, 0.001, 0.005, 0.02)
     healthy = Reference("ours", ((0, 99),), {"kl_ref": (band,)}, {"kl_coef": 0.1}, ("a",))
     assert 'class="band"' in report_html([report_of(live_reference, kl_coef=0.1, references=[healthy])])
-    without = report_html([report_of(live_reference, kl_coef=0.2, references=[healthy])])
+    without = report_html([report_of(live_reference, references=[healthy])])
     assert 'class="band"' not in without
-    assert "kl_coef is 0.2 here and 0.1 there" in without
+    assert "kl_coef not known here" in without
+
+
+def test_a_band_of_another_configuration_says_how_it_differs(report_of, live_reference) -> None:
+    """Where the fault is in the configuration no reference fits; the nearest is drawn, and no rule judges by it."""
+    band = Range(0.01, 0.002, 0.001, 0.005, 0.02)
+    healthy = Reference("ours", ((0, 99),), {"kl_ref": (band,)}, {"kl_coef": 0.1, "lr": 0.001}, ("a",))
+    further = Reference("far", ((0, 99),), {"kl_ref": (band,)}, {"kl_coef": 0.1, "lr": 3.0}, ("a",))
+    report = report_of(live_reference, kl_coef=0.2, lr=0.001, references=[further, healthy])
+    page = report_html([report])
+    assert 'class="band"' in page
+    assert "healthy runs of another configuration, kl_coef is 0.2 here and 0.1 there." in page
+    assert (report_json(report)["no_band_because"], report.band_differs) == ("", "kl_coef is 0.2 here and 0.1 there")
+    assert not any("reference" in alert.rule for alert in report.timeline)
 
 
 def test_what_changed_in_config_is_said_under_the_headline(report_of, live_reference) -> None:
@@ -115,7 +177,7 @@ def test_what_changed_in_config_is_said_under_the_headline(report_of, live_refer
     band = Range(0.01, 0.002, 0.001, 0.005, 0.02)
     healthy = Reference("ours", ((0, 99),), {"kl_ref": (band,)}, {"kl_coef": 0.1}, ("a",))
     report = report_of(live_reference, kl_coef=0.2, references=[healthy])
-    words = "The configuration differs from the healthy reference ours: kl_coef 0.1 -&gt; 0.2."
+    words = "The configuration differs from the healthy reference ours: kl_coef 0.1 → 0.2."
     assert words in report_html([report])
     assert report_json(report)["config_changed"][0]["now"] == 0.2
     assert "differs from the healthy reference ours" in reports_markdown([report])
@@ -203,13 +265,17 @@ def test_a_first_test_that_has_been_run_says_so(report_of, live_reference) -> No
     """Its result stands in the box, on the map and in the data; without a result nothing is claimed."""
     report = report_of([dict(live_reference[0], check_x=0.0)])
     name = next(f"check_{check.id}" for check in report.checks if check.number == 9)
-    for value, word in ((0.0, "FAIL"), (1.0, "PASS")):
+    said = {0.0: "The first test has been run and failed: the KL", 1.0: "Already run: check 9 passed."}
+    for value, word in ((0.0, "failed"), (1.0, "passed")):
         report = report_of([dict(row, **{name: value}) for row in live_reference], kl_coef=0.1)
         page = report_html([report])
-        assert f"<strong>already run: {word}</strong>" in page
-        assert f"already run: {word}" in map_svg(report, "m")
-        assert report_json(report)["first_test"]["already_run"] == f"already run: {word}"
-    assert "already run" not in report_html([report_of(live_reference, kl_coef=0.1)])
+        assert said[value] in page
+        assert ("How to mend it:" in page) is (word == "failed")
+        assert f"already run: check 9 {word}" in map_svg(report, "m")
+        assert report_json(report)["first_test"]["already_run"] == f"already run: check 9 {word}"
+    page = report_html([report_of(live_reference, kl_coef=0.1)]).lower()
+    assert "already run" not in page
+    assert "been run" not in page
 
 
 def test_several_checks_of_one_command_are_told_together() -> None:
@@ -218,9 +284,9 @@ def test_several_checks_of_one_command_are_told_together() -> None:
         Check(number, f"c{number}", "", passed, None) for number, passed in ((1, True), (2, False), (3, True), (4, None))
     ]
     three = "rltriage check --only 1 --only 2 --only 3 --probe MODULE:FUNCTION"
-    assert words.already_run(three, checks) == "already run: FAIL in check 2 (3 checks)"
-    assert words.already_run("rltriage check --probe MODULE:FUNCTION", checks) == "already run: FAIL in check 2 (3 checks)"
-    assert words.already_run("rltriage check --only 1 --only 3 --probe M:F", checks) == "already run: PASS (2 checks)"
+    assert words.already_run(three, checks) == "already run: check 2 failed, 2 passed"
+    assert words.already_run("rltriage check --probe MODULE:FUNCTION", checks) == "already run: check 2 failed, 2 passed"
+    assert words.already_run("rltriage check --only 1 --only 3 --probe M:F", checks) == "already run: checks 1, 3 passed"
     assert words.already_run("rltriage check --only 4 --probe M:F", checks) == ""
     assert words.already_run("rltriage recorder show 3", checks) == ""
 
