@@ -27,6 +27,7 @@ from rltriage.engine.sources import open_source
 from rltriage.engine.sources.lines import MOST_AT_ONCE
 from rltriage.rules.config import SourceConfig, text_of
 from rltriage.rules.errors import RltriageError
+from rltriage.rules.facts import Tell, by_file, by_option
 from rltriage.rules.model import RulePack
 from rltriage.watching import Sink, WatchedRun, use_rules
 
@@ -105,6 +106,7 @@ class Follower:
     untouched: float | None = None
     declared: frozenset[str] = frozenset()
     references: tuple[Reference, ...] = ()
+    tell: Tell = by_option
     runs: set[str] = field(default_factory=set)
     told: tuple[int | None, tuple[End, float] | None] = (None, None)
 
@@ -267,7 +269,10 @@ class Fleet:
             return False
         references = tuple(self._references[file] for file in source.references)
         declared = frozenset(source.config)
-        self._followers[where] = Follower(where, feed, due=now, heard=now, declared=declared, references=references)
+        tell = by_file(source.file) if source.file else by_option
+        self._followers[where] = Follower(
+            where, feed, due=now, heard=now, declared=declared, references=references, tell=tell
+        )
         return True
 
     def _say(self, where: str, what: str) -> None:
@@ -323,7 +328,7 @@ class Fleet:
             return None
         watched = self.runs.get(run.id)
         if watched is None:
-            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks, follower.references)
+            watched = self.runs[run.id] = WatchedRun(run, self.pack, self._sinks, follower.references, follower.tell)
             self._say_unknown(follower, run)
             follower.runs.add(run.id)
         return watched

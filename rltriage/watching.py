@@ -47,6 +47,14 @@ class Ruled(Protocol):
         """From now on these hold."""
 
 
+@runtime_checkable
+class Compared(Protocol):
+    """A sink that draws healthy ranges: a page, a report."""
+
+    def compare(self, run: Run, references: Sequence[Reference]) -> None:
+        """The references that a run is compared with where they fit, before its first row; none are the shipped ones."""
+
+
 def use_rules(sinks: Iterable[Sink], pack: RulePack) -> None:
     """Tell those sinks that speak of rules of others; before the runs take them, whose alerts then close or fire."""
     for sink in sinks:
@@ -81,6 +89,9 @@ class WatchedRun:
         self._phase: tuple[str, int] | None = None
         self._healthy: Mapping[str, tuple[float, float]] = {}
         self._ended = False
+        for sink in self.sinks:
+            if isinstance(sink, Compared):
+                self._call(sink.compare, run, references)
 
     @property
     def failures(self) -> int:

@@ -87,6 +87,8 @@ class SourceConfig:
     labels: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     references: tuple[str, ...] = ()
+    file: str = ""
+    """The name of the configuration that says so; empty where the command line does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +140,16 @@ class Config:
 def load_config(path: Path) -> Config:
     """The configuration in a file. Raises RulePackError with every problem of it."""
     root, problems = read(path)
-    return _config(root, problems, path.absolute().parent)
+    return _config(root, problems, path.absolute())
 
 
 def parse_config(text: str, path: str = "rltriage.yaml", folder: Path = Path()) -> Config:
     """The configuration in a text; `folder` is what its paths start from. Raises RulePackError."""
     root, problems = parse(text, path)
-    return _config(root, problems, folder.absolute())
+    return _config(root, problems, folder.absolute() / Path(path).name)
 
 
-def _config(root: Node | None, problems: list[Problem], folder: Path) -> Config:
+def _config(root: Node | None, problems: list[Problem], file: Path) -> Config:
     found = list(problems)
     if root is not None:
         found += validate(root, _schema(), "the configuration")
@@ -156,7 +158,7 @@ def _config(root: Node | None, problems: list[Problem], folder: Path) -> Config:
         hidden = secrets_in(root, found) if root is not None else frozenset()
         found.sort(key=lambda problem: (problem.mark.line, problem.mark.column))
         raise RulePackError([redacted(problem, hidden) for problem in found])
-    return _build(root, folder)
+    return _build(root, file.parent, file.name)
 
 
 @cache
@@ -165,14 +167,14 @@ def _schema() -> dict[str, Any]:
     return schema
 
 
-def _build(root: Node, folder: Path) -> Config:
+def _build(root: Node, folder: Path, name: str) -> Config:
     """The dataclasses of a checked tree."""
     data = root.plain()
     rules, web = data.get("rules", {}), data.get("web", {})
     default = Config()
     tls = web.get("tls", {})
     return Config(
-        sources=tuple(_source(item, folder) for item in data.get("sources", ())),
+        sources=tuple(_source(item, folder, name) for item in data.get("sources", ())),
         packs=(*rules.get("packs", default.packs), *(_absolute(extra, folder) for extra in rules.get("extra", ()))),
         listen=data.get("listen", default.listen),
         web=WebConfig(
@@ -190,13 +192,13 @@ def _build(root: Node, folder: Path) -> Config:
     )
 
 
-def _source(item: Mapping[str, Any], folder: Path) -> SourceConfig:
+def _source(item: Mapping[str, Any], folder: Path, file: str) -> SourceConfig:
     kind = next(name for name in SOURCE_KINDS if name in item)
     where = _absolute(item[kind], folder) if kind == "path" else _setting(item[kind], folder)
     given = {name: item[name] for name in ("query", "profile", "labels", "config") if name in item}
     files = item.get("reference", [])
     references = tuple(_absolute(file, folder) for file in (files if isinstance(files, list) else [files]))
-    return SourceConfig(kind, where, references=references, **given)  # type: ignore[arg-type]
+    return SourceConfig(kind, where, references=references, file=file, **given)  # type: ignore[arg-type]
 
 
 def _receiver_config(item: Mapping[str, Any], folder: Path) -> ReceiverConfig:

@@ -68,6 +68,11 @@ def by_argument(facts: Sequence[str]) -> str:
     return f"pass config={{{wanted}}} to rltriage.watch or its hook"
 
 
+def by_file(name: str) -> Tell:
+    """In the configuration of a service."""
+    return lambda facts: f"write config: {{{', '.join(f'{fact}: ...' for fact in facts)}}} at its source in {name}"
+
+
 def judge(requires: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any], tell: Tell = by_option) -> Judgement:
     """Judge `requires` (or `excluded_when`): a fact that is None or not in `facts` is unknown. One violation decides.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from rltriage.engine.reference import Reference
 from rltriage.engine.report import Alert, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.report.build import build, line_of, outlook
@@ -50,16 +51,13 @@ class Board:
         self.pack = pack
         return self
 
+    def compare(self, run: Run, references: Sequence[Reference]) -> None:
+        """Which references a run is compared with."""
+        self._of(run).references = references
+
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Take a row and what it changed."""
-        with self._lock:
-            collector, gone = self._runs.get(run.id), ""
-            if collector is None:
-                gone = self._make_room()
-                collector = self._runs[run.id] = Collector(run, BUCKETS)
-        if gone:
-            self._tell(gone)
-        collector.publish(run, row, report)
+        self._of(run).publish(run, row, report)
         self._tell(run.id)
 
     def end(self, run_id: str, state: RunState, now: float) -> None:
@@ -110,6 +108,16 @@ class Board:
             found = [alert for alert in run.transitions if alert.id == alert_id]
             newest = run.alerts.get(alert_id)
         return tuple(found) if found or newest is None else (newest,)
+
+    def _of(self, run: Run) -> Collector:
+        with self._lock:
+            collector, gone = self._runs.get(run.id), ""
+            if collector is None:
+                gone = self._make_room()
+                collector = self._runs[run.id] = Collector(run, BUCKETS)
+        if gone:
+            self._tell(gone)
+        return collector
 
     def _make_room(self) -> str:
         """Let a run go where there are too many; its id, or the empty text."""

@@ -24,21 +24,12 @@ _STANDING = OPEN | {"ended"}
 """States of an alert that nothing has resolved: it stands, or stood when the run ended."""
 
 
-def build(
-    collector: Collector,
-    pack: RulePack,
-    *,
-    unmapped: Iterable[str] = (),
-    references: Sequence[Reference] = (),
-) -> RunReport:
-    """The report of what a collector holds. `unmapped` are names in the log that no profile knows.
-
-    `references` are healthy references that may fit; without any, the shipped ones.
-    """
+def build(collector: Collector, pack: RulePack, *, unmapped: Iterable[str] = ()) -> RunReport:
+    """The report of what a collector holds. `unmapped` are names in the log that no profile knows."""
     with collector.reading() as run:
         now = _outlook(run)
         rules = {rule.id: rule for rule in pack.rules}
-        fitted = Fitted(references)
+        fitted = Fitted(run.references)
         fitted.learn(run.facts)
         known = pack.catalogue.metrics
         reference, differs = fitted.pictured(run.facts)

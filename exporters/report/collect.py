@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rltriage.engine.coverage import Coverage
 from rltriage.engine.inference import INFERABLE, inferred
+from rltriage.engine.reference import Reference
 from rltriage.engine.report import OPEN, Alert, Incident, StepReport
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.report.curves import BUCKETS, Curves
@@ -26,6 +27,7 @@ class Collector:
     def __init__(self, run: Run, buckets: int = BUCKETS) -> None:
         self.run = run
         self.curves = Curves(buckets)
+        self.references: Sequence[Reference] = ()
         self.state: RunState = "running"
         self.rows = 0
         self.first_step: int | None = None
@@ -115,6 +117,10 @@ class Collectors:
         if found is None:
             found = self._runs[run.id] = Collector(run, self._buckets)
         return found
+
+    def compare(self, run: Run, references: Sequence[Reference]) -> None:
+        """Which references a run is compared with."""
+        self.of(run).references = references
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Take a row and what it changed."""

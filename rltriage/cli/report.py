@@ -118,7 +118,7 @@ def _reports(
                 references=references,
             ):
                 collector = collectors.of(replayed.watched.run)
-                reports.append(build(collector, pack, unmapped=replayed.intake.unmapped, references=references))
+                reports.append(build(collector, pack, unmapped=replayed.intake.unmapped))
     return reports
 
 

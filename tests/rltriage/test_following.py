@@ -12,7 +12,7 @@ from rltriage.engine.report import StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.engine.rundir import RunDirectory
 from rltriage.following import ALERTS_OUTLIVE, Fleet, RunNames
-from rltriage.rules.config import SourceConfig
+from rltriage.rules.config import SourceConfig, parse_config
 from rltriage.rules.loader import load_rules
 
 
@@ -131,3 +131,30 @@ def test_alerts_outlive_their_run_so_that_they_are_told_and_a_resumed_run_goes_o
     fleet.tick(1e9 + 2002 + ALERTS_OUTLIVE)
     assert heard.ends == ["finished", "crashed"]
     fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [(True, "write config: {kl_coef: ...} at its source in rltriage.yaml"), (False, "pass --config kl_coef=...")],
+)
+def test_a_question_says_where_it_is_answered(tmp_path: Path, written: bool, wanted: str) -> None:
+    """Runs that a file names are told more by that file, those of the command line by its option."""
+    path = tmp_path / "run.jsonl"
+    sources = parse_config(f"version: 1\nsources: [{{path: {path}}}]").sources if written else [SourceConfig("path", str(path))]
+    told: list[str] = []
+    fleet = Fleet(
+        sources,
+        load_rules("triage"),
+        (),
+        names=RunNames(None),
+        retention=1e6,
+        owners={},
+        open_alerts=lambda run, alerts, known: told.extend(alert.question for alert in alerts),
+    )
+    rows = (
+        {"step": step, "reward": 0.5 + 0.01 * (step % 3), "kl_ref": 0.0, "lr": 1e-5, "grad_norm": 0.3} for step in range(9)
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fleet.discover(0.0, os.path.getmtime(path))
+    fleet.poll(0.0)
+    assert any(wanted in question for question in told), told

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from rltriage.engine.reference import Range, Reference
 from rltriage.engine.rows import Fact, Row, Run
 from rltriage.exporters.gauges import Gauges
+from rltriage.exporters.page.board import Board
+from rltriage.exporters.report.build import build
+from rltriage.exporters.report.collect import Collectors
 from rltriage.recorded import read_runs
 from rltriage.rules.conditions.threshold import Threshold
 from rltriage.rules.loader import load_rules
@@ -98,3 +102,16 @@ def test_healthy_ranges_are_looked_up_once_a_phase(recorded, monkeypatch):
     watched.reload(pack)
     watched.emit(Row(504, fitting.rows[0].metrics))
     assert asked[-1] == 504
+
+
+@pytest.mark.parametrize("sink", [Board, Collectors])
+def test_pages_and_reports_draw_the_references_that_rules_compare_with(sink):
+    """The user's own, and not the shipped ones: a picture that contradicts its alert is worse than none."""
+    pack, run = load_rules("triage"), Run("r", facts={"kl_coef": Fact(0.1, "declared")})
+    ours = Reference("ours", ((0, 99),), {"kl_ref": (Range(0.01, 0.002, 0.001, 0.005, 0.02),)}, {"kl_coef": 0.1}, ("a",))
+    shown = sink()
+    watched = WatchedRun(run, pack, (shown,), [ours])
+    for step in range(3):
+        watched.emit(Row(step, {"kl_ref": 0.01, "reward": 0.5}))
+    report = shown.report("r") if isinstance(shown, Board) else build(shown.of(run), pack)
+    assert [line.metric for line in report.metrics if line.band] == ["kl_ref"] and not report.why_no_band

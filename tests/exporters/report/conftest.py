@@ -30,13 +30,14 @@ def report_of(pack: RulePack) -> Callable[..., RunReport]:
         run = Run(name, facts={key: Fact(value, "declared", key) for key, value in facts.items()})
         monitor = Monitor(run, pack, pack.catalogue, triage=Triage(pack.catalogue, pack))
         collector = Collector(run)
+        collector.references = references
         for step, metrics in enumerate(rows):
             row = Row(step, dict(metrics))
             collector.publish(run, row, monitor.observe(row))
         if state:
             collector.publish(run, None, monitor.close())
             collector.end(name, state, 0.0)
-        return build(collector, pack, references=references)
+        return build(collector, pack)
 
     return make
 
