@@ -278,8 +278,9 @@ class Intake:
         return step
 
     def _time(self, record: Record, plan: Plan, values: Mapping[str, Any]) -> float | None:
-        if record.time is not None or plan.time is None:
-            return record.time
+        time = record.time
+        if time is not None or plan.time is None:
+            return time if time is None or math.isfinite(time) else None
         time = to_float(values[plan.time])
         if time is None or not math.isfinite(time):
             return None
