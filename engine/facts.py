@@ -123,5 +123,6 @@ def _quotient(source: ConfigSource, lookup: _Lookup) -> tuple[Any, list[str]]:
     if not numbers:
         return _UNKNOWN, []
     value = math.prod(numbers.get(name, 1.0) for name in source.product)
-    value /= math.prod(numbers.get(name, 1.0) for name in source.divide_by)
+    for name in source.divide_by:
+        value /= numbers.get(name, 1.0)
     return (int(value) if math.isfinite(value) and value == int(value) else value), list(numbers)

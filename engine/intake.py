@@ -25,6 +25,8 @@ from rltriage.rules.profiles import (
 _CONFIGS = ("config", "args", "hparams", "hyperparameters")
 COARSE_PLACES = 5
 MAX_UNMAPPED = 10_000
+MAX_PLANNED = 500_000
+"""Names in the sets of keys whose plans are kept, about 100 MB: a log that makes up names has its plans made anew."""
 _UNDECIDED = 5
 _MISSING = object()
 _FLOAT = frozenset((float,))
@@ -56,6 +58,7 @@ class Intake:
         self._labels = dict(labels or {})
         self._id = run_id
         self._plans: dict[tuple[str, ...], Plan] = {}
+        self._planned = 0
         self._held: list[Record] = []
         self._logged: dict[str, Fact] = {}
         self._inferred: dict[str, Fact] = {}
@@ -301,7 +304,8 @@ class Intake:
         if len(self.unmapped) < MAX_UNMAPPED:
             known = frozenset(self.unmapped)
             self.unmapped += [key for key in plan.unmapped if key not in known]
-        if len(self._plans) < 1000:
+        if len(self._plans) < 1000 and self._planned < MAX_PLANNED:
+            self._planned += len(values)
             self._plans[tuple(values)] = plan
         return plan
 

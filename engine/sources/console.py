@@ -6,9 +6,7 @@ import re
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]")
 # Patterns that meet any line take time in proportion to its length: nothing unbounded stands beside what it can also match.
-_WORKER = re.compile(
-    r"^\s*(?:\((?=[A-Za-z_][^()]*?\b(?:pid|ip|rank)=)[^()]*\)|\[(?:rank|default|trainer)(\d+)\]:?)\s?"
-)
+_WORKER = re.compile(r"^\s*(?:\((?=[A-Za-z_][^()]*?\b(?:pid|ip|rank)=)[^()]*\)|\[(?:rank|default|trainer)(\d+)\]:?)\s?")
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) [FP] )?")
 _RANK = re.compile(r"\brank=(\d+)")
 _REPEATED = re.compile(r"\[repeated \d+x across [^\[\]]*\]")

@@ -24,9 +24,7 @@ _AXIS = re.compile(
     r"\b(?:step|rollout|perf|iteration|iter|eval)\s*[:#]?\s*(\d+)\s*:?\s*$|\bglobal_step\W{1,3}(\d+)\b[^{}\d]*$",
     re.IGNORECASE,
 )
-_PAIR = re.compile(
-    r"[A-Za-z]\w{0,60}\s{0,4}[:=]\s{0,4}[+-]?\d{1,30}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?[\s,;|]"
-)
+_PAIR = re.compile(r"[A-Za-z]\w{0,60}\s{0,4}[:=]\s{0,4}[+-]?\d{1,30}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?[\s,;|]")
 _NAMED = re.compile(r"[A-Za-z]\w{0,60}\s{0,4}[:=]\s*$")
 _CALL = re.compile(r"(?<=[:\s,\[(])(?:[A-Za-z_][\w.]*)\(([^(),\[\]{}'\"]*)(?:,[^()]*)?\)")
 _MARK = re.compile(r"[\\'\"{}]")
@@ -97,8 +95,10 @@ class DictLines:
 def _goes_on(line: str) -> bool:
     """Whether a pretty-printed dict may have another line: this one ends in a comma or bracket, or is its last value."""
     text = line.rstrip()
-    return text.endswith(_GOES_ON) or text.lstrip() in ("}", "]") or (
-        len(text) <= _LONGEST_VALUE and _VALUE.match(text) is not None
+    return (
+        text.endswith(_GOES_ON)
+        or text.lstrip() in ("}", "]")
+        or (len(text) <= _LONGEST_VALUE and _VALUE.match(text) is not None)
     )
 
 
@@ -127,7 +127,7 @@ def closing(text: str) -> int:
 
 
 class _Braces:
-    """Braces over text that comes in parts, each looked at once. `end` is where they closed, in the part that closed them."""
+    """Braces over text that comes in parts, each looked at once. `end` is where they closed, in the last part."""
 
     __slots__ = ("_depth", "_quote", "_skip", "end")
 

@@ -13,7 +13,9 @@ from rltriage.engine.sources.console import is_metric_name
 from rltriage.engine.sources.dict_lines import closing, parse_dict
 
 MAX_TEXT = 20_000
-_NUMBER = r"[+-]?(?:\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|(?i:nan|inf(?:inity)?)|1\.#(?i:inf|q?nan|ind)0*)"
+_NUMBER = (
+    r"[+-]?(?:\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|(?i:nan|inf(?:inity)?)|1\.#(?i:inf|q?nan|ind)0*)"
+)
 _VALUE = rf"(?:{_NUMBER}%?|\[\s*{_NUMBER}\s*\]|[A-Za-z_][\w.]{{0,30}}\({_NUMBER}(?:,[^()]{{0,60}})?\))"
 # A name begins where a word does and has an end: a word of thousands of letters is looked at once, not once a letter.
 _WORD = r"[A-Za-z_][\w./@-]{0,120}"

@@ -1,6 +1,6 @@
 """Hostile variants of valid files: of their bytes, and of the values in those that are JSON or YAML.
 
-One seeded generator decides everything, so that a variant can be made again. `fuzz.py` and the tests of hostile input use it.
+One generator decides everything, so that a variant can be made again.
 """
 
 from __future__ import annotations
@@ -15,23 +15,121 @@ MAX_BYTES = 1 << 16
 _HERE = "@here@"
 VALUES = (
     *("null", "true", "false", "0", "-1", "-0.0", "1e308", "1e999", "-1e999", "NaN", "Infinity", "-Infinity", "1.5"),
-    *("1" * 400, "1" * 5000, str(2**63), str(-(2**63)), str(2**64), "0.1e-400", '"0.5"', '"nan"', '"1e5"', '"1_0"', '"50%"'),
+    *(
+        "1" * 400,
+        "1" * 5000,
+        str(2**63),
+        str(-(2**63)),
+        str(2**64),
+        "0.1e-400",
+        '"0.5"',
+        '"nan"',
+        '"1e5"',
+        '"1_0"',
+        '"50%"',
+    ),
     *('""', '" "', '"\\ud800"', '"\\u0000"', '"\\u001b[2J"', '"\\u2028"', '"../../x"', '"~nobody-of-this-name/x"', '"$"'),
     *('"{reward"', '"{0}"', '"{a.__class__}"', '"{reward:>9999999999}"', '"{{"', '"%s"', '"<b>"', '"*"', '"http://["'),
     *('"http://a:b@c:99999999/"', '"12/9"', '"x" ', json.dumps("k" * 3000), '"9" ', '"1e99d"', '"9999999999999d"'),
-    *("[]", "{}", "[[]]", "[null]", '[""]', '{"": null}', '{"a": {}}', '{"a": 1, "a": 2}', "[1, 2]", "[true, 1]", '[{"a": 1}]'),
+    *(
+        "[]",
+        "{}",
+        "[[]]",
+        "[null]",
+        '[""]',
+        '{"": null}',
+        '{"a": {}}',
+        '{"a": 1, "a": 2}',
+        "[1, 2]",
+        "[true, 1]",
+        '[{"a": 1}]',
+    ),
     *("[" * 40 + "]" * 40, "[" * 5000 + "]" * 5000, '{"a":' * 5000 + "1" + "}" * 5000, "[" + "0," * 999 + "0]"),
     *('"@float"', '"@error"', '"@array"', '"@bytes"', '"@complex"', '"@set"', '"@cycle"', '"@huge"', '"@object"', '"@key"'),
-    *(".nan", ".inf", "&a [*a]", "&b b", "*b", "!!binary x", "!!python/object/apply:os.system [x]", "{<<: {a: 1}}", "0o17", "~"),
+    *(
+        ".nan",
+        ".inf",
+        "&a [*a]",
+        "&b b",
+        "*b",
+        "!!binary x",
+        "!!python/object/apply:os.system [x]",
+        "{<<: {a: 1}}",
+        "0o17",
+        "~",
+    ),
 )
-"""Texts that stand for a value in JSON or YAML; in rows, `@name` becomes an object (`fuzz.py`)."""
+"""Texts that stand for a value in JSON or YAML; in rows, `@name` becomes an object (`rows.py`)."""
 TOKENS = (
-    *(b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\n", b"\r", b"\r\n", b"\t", b" " * 300, b"\x1b[31m", b"\x1b]"),
-    *(b"{", b"}", b"[", b"]", b'"', b"'", b"'" * 3, b":", b",", b"|", b"-", b"---\n", b"? ", b"- " * 50, b"&a ", b"*a", b"!!"),
-    *(b"<<: ", b"|\n", b">-\n", b"%YAML 9.9\n", b"#", b"=", b";", b"nan", b"inf", b"1e999", b"1" * 400, b"step:1 - ", b"tensor("),
-    *(b"{'loss': ", b"reward=", b"[repeated 2x across cluster]", b"(Worker pid=1) ", b"epoch [", b"1/9 ", b"%", b"\\", b"\\ud800"),
+    *(
+        b"\x00",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf",
+        b"\xed\xa0\x80",
+        b"\n",
+        b"\r",
+        b"\r\n",
+        b"\t",
+        b" " * 300,
+        b"\x1b[31m",
+        b"\x1b]",
+    ),
+    *(
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b'"',
+        b"'",
+        b"'" * 3,
+        b":",
+        b",",
+        b"|",
+        b"-",
+        b"---\n",
+        b"? ",
+        b"- " * 50,
+        b"&a ",
+        b"*a",
+        b"!!",
+    ),
+    *(
+        b"<<: ",
+        b"|\n",
+        b">-\n",
+        b"%YAML 9.9\n",
+        b"#",
+        b"=",
+        b";",
+        b"nan",
+        b"inf",
+        b"1e999",
+        b"1" * 400,
+        b"step:1 - ",
+        b"tensor(",
+    ),
+    *(
+        b"{'loss': ",
+        b"reward=",
+        b"[repeated 2x across cluster]",
+        b"(Worker pid=1) ",
+        b"epoch [",
+        b"1/9 ",
+        b"%",
+        b"\\",
+        b"\\ud800",
+    ),
     *(b"GET / HTTP/1.1\r\n", b"Host: x\r\n", b"Content-Length: -1\r\n", b"Transfer-Encoding: chunked\r\n", b"\r\n\r\n"),
-    *(b"Authorization: Basic ", b"Authorization: Bearer ", b"Cookie: rltriage_page=", b"?token=", b"//", b"/../", b"%00", b"%ff"),
+    *(
+        b"Authorization: Basic ",
+        b"Authorization: Bearer ",
+        b"Cookie: rltriage_page=",
+        b"?token=",
+        b"//",
+        b"/../",
+        b"%00",
+        b"%ff",
+    ),
 )
 
 
@@ -41,11 +139,6 @@ def variant(draw: random.Random, seeds: Sequence[bytes]) -> bytes:
     for _ in range(draw.choice((1, 1, 2, 4))):
         data = _value(draw, data) if draw.random() < 0.6 else draw.choice(_WAYS)(draw, data, seeds)
     return data[:MAX_BYTES]
-
-
-def changed(data: bytes, size: int, seed: int) -> bytes:
-    """Another variant of what a fuzzer has found to be interesting."""
-    return variant(random.Random(seed), [data])[:size]
 
 
 def _value(draw: random.Random, data: bytes) -> bytes:
@@ -121,8 +214,8 @@ def _repeat(draw: random.Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
     """A part many times over: what costs more than its length shows here."""
     start, end = _span(draw, data)
     part = data[start:end]
-    room = max(0, MAX_BYTES - len(data)) // max(1, len(part))
-    return data[:end] + part * min(room, int(2 ** draw.uniform(1, 16))) + data[end:]
+    room = max(0, int(2 ** draw.uniform(8, 16)) - len(data)) // max(1, len(part))
+    return data[:end] + part * max(1, room) + data[end:]
 
 
 def _splice(draw: random.Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
