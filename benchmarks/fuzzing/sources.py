@@ -174,8 +174,8 @@ def trackio(folder: Path) -> Target:
             connection.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id, timestamp, run_name, step, metrics)")
             connection.execute("CREATE TABLE configs (id INTEGER PRIMARY KEY, run_id, run_name, config)")
             for line in data.split(b"\n"):
-                with contextlib.suppress(ValueError, RecursionError, sqlite3.Error, OverflowError):
-                    given = json.loads(line)
+                with contextlib.suppress(ValueError, TypeError, RecursionError, sqlite3.Error, OverflowError):
+                    given = list(json.loads(line))
                     cells = [cell if isinstance(cell, str | int | float | None) else json.dumps(cell) for cell in given[:5]]
                     connection.execute(
                         "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?,?,?,?,?)", cells

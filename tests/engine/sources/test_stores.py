@@ -53,6 +53,18 @@ def test_a_trackio_project(tmp_path: Path) -> None:
     connection.close()
 
 
+def test_a_trackio_project_with_other_types(tmp_path: Path) -> None:
+    """SQLite keeps any value in any column: ids and names become text, and a step that is no whole number is counted."""
+    path = tmp_path / "project.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(TRACKIO.replace("TEXT NOT NULL", "").replace("step INTEGER NOT NULL", "step"))
+    for run_id, step in ((1, "x"), (2, 1e308), (3, b"2"), (4, 5.0)):
+        add(connection, run_id, 7, step, {"reward": 0.5})  # type: ignore[arg-type]
+    connection.close()
+    found = [(intake.run.id, row.step) for intake, row in Feed(open_source(str(path)), "project").rows()]
+    assert found == [("7", 0), ("7-2", 0), ("7-3", 0), ("7-4", 5)]
+
+
 def test_another_database_is_no_log(tmp_path: Path) -> None:
     """An SQLite file of something else, and a broken one, are one clear error."""
     connection = sqlite3.connect(tmp_path / "x.db")
