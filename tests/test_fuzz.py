@@ -19,8 +19,8 @@ from fuzzing.targets import TARGETS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-NEEDS = {"events": "tensorboard", "wandb": "wandb", "page": "starlette"}
-EXAMPLES = {"rows": 15, "reference": 15, "commands": 12, "trackio": 40, "page": 50, "rules": 60}
+NEEDS = {"mlflow": "mlflow", "events": "tensorboard", "wandb": "wandb", "page": "starlette"}
+EXAMPLES = {"rows": 60, "reference": 15, "commands": 15, "trackio": 60, "page": 60, "rules": 100}
 """Of the dear targets, so that each takes a few seconds."""
 
 
@@ -40,7 +40,7 @@ def test_hostile_input_is_taken_or_refused(target: Target, request: pytest.Fixtu
     for seed in target.seeds[:20]:
         judge(seed)
 
-    @settings(max_examples=EXAMPLES.get(name, 100), deadline=None, derandomize=True, database=None,
+    @settings(max_examples=EXAMPLES.get(name, 200), deadline=None, derandomize=True, database=None,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(seed=st.integers(0, 2**32))
     def vary(seed: int) -> None:

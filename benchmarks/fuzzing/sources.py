@@ -10,6 +10,7 @@ import struct
 import zlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from fuzzing.bounds import Target
 from fuzzing.seeds import as_json, lines, sample
@@ -186,6 +187,33 @@ def trackio(folder: Path) -> Target:
         _read(file, stored[: zlib.crc32(data) % len(stored)], 0)
 
     return Target([b"\n".join(map(as_json, lines))], judge)
+
+
+def mlflow(folder: Path) -> Target:
+    """MLflow's store in files, one of which is hostile."""
+    from mlflow.tracking import MlflowClient
+
+    store = folder / "mlruns"
+    with patch.dict("os.environ", MLFLOW_ALLOW_FILE_STORE="true"):
+        client = MlflowClient(tracking_uri=store.as_uri())
+        run = client.create_run(client.create_experiment("x"), run_name="n").info.run_id
+        for step in range(3):
+            client.log_metric(run, "reward", step / 4, step=step, timestamp=1_700_000_000_000 + step)
+        client.log_param(run, "beta", "0.1")
+    files = sorted(path for path in store.rglob("*") if path.is_file())
+    whole = {path: path.read_bytes() for path in files}
+
+    def judge(data: bytes) -> None:
+        file = files[zlib.crc32(data) % len(files)]
+        file.write_bytes(data)
+        try:
+            with patch.dict("os.environ", MLFLOW_ALLOW_FILE_STORE="true"), contextlib.suppress(RltriageError):
+                for _, row in Feed(open_source(f"mlflow:{store.as_uri()}"), "run").rows():
+                    assert type(row.step) is int
+        finally:
+            file.write_bytes(whole[file])
+
+    return Target(list(whole.values()), judge)
 
 
 def answers(folder: Path) -> Target:

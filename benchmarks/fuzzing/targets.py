@@ -10,7 +10,7 @@ from fuzzing.bounds import Target
 
 MADE_BY = (
     *(files.rules, files.ruletests, files.profile, files.config, files.reference, files.silences, rows.rows),
-    *(sources.logs, sources.rundir, sources.events, sources.wandb, sources.trackio, sources.answers),
+    *(sources.logs, sources.rundir, sources.events, sources.wandb, sources.trackio, sources.mlflow, sources.answers),
     *(web.endpoint, web.page, commands.commands),
 )
 TARGETS: dict[str, Callable[[Path], Target]] = {make.__name__: make for make in MADE_BY}
