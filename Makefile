@@ -79,7 +79,7 @@ chaos: dev  ## kill a service twice 50 times while receivers, disk and clock fai
 
 FUZZ_SECONDS ?= 60
 
-fuzz: dev  ## hostile input to everything that reads some, guided by coverage: 17 targets, FUZZ_SECONDS (60) each
+fuzz: dev  ## hostile input to everything that reads some, guided by coverage: 18 targets, FUZZ_SECONDS (60) each
 	@$(BIN)/python -m pip install -q 'atheris>=3,<4' || echo "without Atheris the variants are drawn by chance" >&2
 	$(BIN)/python benchmarks/fuzz.py --seconds $(FUZZ_SECONDS)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from rltriage.engine.facts import fixed, merge, resolve
+from rltriage.engine.facts import fixed, flat_config, merge, resolve
 from rltriage.engine.inference import inferred_by_name
 from rltriage.engine.mapping import Plan, plan_for
 from rltriage.engine.rows import Fact, Record, Row, Run
@@ -52,9 +52,9 @@ class Intake:
         beside: Mapping[str, Any] | None = None,
         logged_config: Mapping[str, Any] | None = None,
     ) -> None:
-        self._config = flatten(config or {}, ".")
-        self._all_config = {**flatten(beside or {}, "."), **self._config}
-        self._logged_config = flatten(logged_config or {}, ".")
+        self._config = flat_config(config or {})
+        self._all_config = {**flat_config(beside or {}), **self._config}
+        self._logged_config = flat_config(logged_config or {})
         self._labels = dict(labels or {})
         self._id = run_id
         self._plans: dict[tuple[str, ...], Plan] = {}
@@ -144,7 +144,7 @@ class Intake:
             if isinstance(inner, Mapping):
                 values = {name: value for name, value in values.items() if name != key}
                 if not self._logged_config:
-                    self._logged_config = flatten(inner, ".")
+                    self._logged_config = flat_config(inner)
                     self._refresh()
         return flatten(values)
 
@@ -252,7 +252,7 @@ class Intake:
         """Whether a first record is the run's configuration; its values then are facts that the log holds."""
         assert self.profile is not None
         inner = values.get("config")
-        facts, _ = resolve(self.profile, flatten(inner if isinstance(inner, Mapping) else values, "."), "logged")
+        facts, _ = resolve(self.profile, flat_config(inner if isinstance(inner, Mapping) else values), "logged")
         if not facts:
             return False
         for name, fact in facts.items():

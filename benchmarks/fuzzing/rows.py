@@ -10,9 +10,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import rltriage
 from fuzzing.bounds import Target
-from fuzzing.seeds import lines, pack, sample
+from fuzzing.seeds import ROOT, lines, pack, sample
 from rltriage.engine.intake import Intake
+from rltriage.engine.report import StepReport
 from rltriage.engine.rows import Record
 from rltriage.engine.rundir import RunDirectory
 from rltriage.exporters.gauges import Gauges
@@ -20,7 +22,6 @@ from rltriage.exporters.jsonlines import alert_json, dumps
 from rltriage.exporters.page.board import Board
 from rltriage.exporters.report.html import report_html
 from rltriage.exporters.report.plain import report_json
-from rltriage.nonnumbers import NonNumbers
 from rltriage.watching import Journal, WatchedRun
 
 
@@ -51,48 +52,60 @@ def _objects() -> dict[str, Any]:
     }
 
 
-def rows(folder: Path) -> Target:
-    """JSON lines as the rows that a training loop logs: evaluated, shown and written as `rltriage.watch` does it."""
-    objects = _objects()
-    seeds = [
-        lines(sample()),
-        lines([{"step": n, "actor/pg_loss": 0.1, "critic/score/mean": n / 9, "actor/ppo_kl": 0.0} for n in range(9)]),
-    ]
-    seeds += [lines([{"config": {"beta": 0.1}}, *({"train": {"reward": n, "kl": 0}, "global_step": n} for n in range(6))])]
-    number = iter(range(1 << 60))
+def _given(data: bytes, objects: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The lines that are JSON objects, with objects of Python in place of their names."""
 
     def value(given: Any, depth: int = 0) -> Any:
         if isinstance(given, dict) and depth < 50:
             return {key: value(inner, depth + 1) for key, inner in given.items()}
         return objects.get(given, given) if isinstance(given, str) else given
 
+    found = []
+    for line in data.split(b"\n")[:40]:
+        with contextlib.suppress(ValueError, RecursionError):
+            found.append(value(json.loads(line)))
+    return [given for given in found if isinstance(given, dict)]
+
+
+def _seeds() -> list[bytes]:
+    verl = [{"step": n, "actor/pg_loss": 0.1, "critic/score/mean": n / 9, "actor/ppo_kl": 0.0} for n in range(9)]
+    nested = [{"config": {"beta": 0.1}}, *({"train": {"reward": n, "kl": 0}, "global_step": n} for n in range(6))]
+    return [lines(sample()), lines(verl), lines(nested)]
+
+
+def rows(folder: Path) -> Target:
+    """JSON lines as rows, one by one: evaluated, shown and written as every command and `rltriage.watch` does it."""
+    objects, rules = _objects(), pack()
+
     def judge(data: bytes) -> None:
-        board, gauges = Board(pack()), Gauges(pack().catalogue.metrics, pack().rules)
-        directory = RunDirectory(folder / str(next(number)), "run", resume=True)
-        intake, odd = Intake("run", config={"kl_coef": 0.1}), NonNumbers()
-        watched = WatchedRun(intake.run, pack(), (gauges, board, Journal(directory, pack().catalogue)))
-        for line in data.split(b"\n")[:40]:
-            with contextlib.suppress(ValueError, RecursionError):
-                given = value(json.loads(line))
-                if isinstance(given, dict):
-                    _log(given, intake, watched, odd)
-        for row in intake.finish():
+        board, gauges = Board(rules), Gauges(rules.catalogue.metrics, rules.rules)
+        (folder / "rows.jsonl").unlink(missing_ok=True)
+        directory = RunDirectory(folder, "run")
+        intake = Intake("run", config={"kl_coef": 0.1})
+        watched = WatchedRun(intake.run, rules, (gauges, board, Journal(directory, rules.catalogue)))
+        records = [Record(given) for given in _given(data, objects)]
+        for row in [*(row for record in records for row in intake.rows(record)), *intake.finish()]:
+            assert type(row.step) is int and all(type(number) is float for number in row.metrics.values()), row
             watched.emit(row, intake.run)
         watched.end("finished", 0.0)
         assert not watched.failures and not watched.monitor.failed_rules, watched.monitor.failed_rules
         _shown(board, gauges, whole=zlib.crc32(data) % 16 == 0)
 
-    return Target(seeds, judge)
+    return Target(_seeds(), judge)
 
 
-def _log(given: Mapping[str, Any], intake: Intake, watched: WatchedRun, odd: NonNumbers) -> None:
-    try:
-        odd.look("run", given)
-    except RecursionError:
-        return  # a mapping that holds itself: `Watch.log` counts it
-    for row in intake.rows(Record(given)):
-        assert type(row.step) is int and all(type(number) is float for number in row.metrics.values()), row
-        watched.emit(row, intake.run)
+def watch(folder: Path) -> Target:
+    """The same as calls of `rltriage.watch(...).log`, step and time included: none raises or fails inside."""
+    objects, rules = _objects(), folder / "rules.yaml"
+    rules.write_text((ROOT / "docs/examples/every_kind.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+
+    def judge(data: bytes) -> None:
+        with rltriage.watch("run", rules=rules, directory=None, quiet=True) as run:
+            for given in _given(data, objects):
+                step, time = given.pop("step", None), given.pop("time", None)
+                assert type(run.log(step, given, time)) is StepReport
+
+    return Target(_seeds(), judge)
 
 
 def _shown(board: Board, gauges: Gauges, whole: bool) -> None:

@@ -9,7 +9,7 @@ from fuzzing import commands, files, rows, sources, web
 from fuzzing.bounds import Target
 
 MADE_BY = (
-    *(files.rules, files.ruletests, files.profile, files.config, files.reference, files.silences, rows.rows),
+    *(files.rules, files.ruletests, files.profile, files.config, files.reference, files.silences, rows.rows, rows.watch),
     *(sources.logs, sources.rundir, sources.events, sources.wandb, sources.trackio, sources.mlflow, sources.answers),
     *(web.endpoint, web.page, commands.commands),
 )
