@@ -65,8 +65,8 @@ def crosscheck(root: Node) -> Iterator[Problem]:
         yield from _named(node.get("file"), "`file` is an address, not the path of a file", lambda name: "://" not in name)
         if isinstance(node.value, str) and "\0" in node.value:
             yield node.problem("value", "a text holds the character U+0000", "delete it: no path, name or address has one")
-        for name in _PATHS & node.entries.keys():
-            yield from _homes(node.entries[name])
+        for key in _PATHS & node.entries.keys():
+            yield from _homes(node.entries[key])
         if {"env", "file"} <= set(node.entries):
             yield node.key("file").problem(
                 "value", "a secret is in one place, not both `env` and `file`", "delete one of them"

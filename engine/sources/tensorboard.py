@@ -122,11 +122,11 @@ def _loader(path: str) -> Any:
 def _scalars(loader: Any, stats: SourceStats) -> Iterator[tuple[int, float, dict[str, float]]]:
     from tensorboard.compat.proto import event_pb2
 
-    for number, raw in enumerate(_loaded(loader, stats), start=1):
+    for place, raw in enumerate(_loaded(loader, stats), start=1):
         try:
             event = event_pb2.Event.FromString(raw)
         except Exception:  # protobuf's own errors, which differ between its versions
-            stats.refuse(number, "a record that is no event")
+            stats.refuse(place, "a record that is no event")
             continue
         if event.HasField("summary"):
             values = {value.tag: number for value in event.summary.value if (number := _number(value)) is not None}
