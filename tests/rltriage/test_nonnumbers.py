@@ -47,12 +47,3 @@ def test_names_without_end_do_not_fill_the_log(caplog: pytest.LogCaptureFixture)
     assert looked.total == 5000
     assert len(looked.counts) == MOST_NAMES + 1
     assert len(caplog.records) == MOST_NAMES
-
-
-def test_a_row_that_holds_itself(caplog: pytest.LogCaptureFixture) -> None:
-    """Its numbers are judged, and nothing goes wrong inside."""
-    row: dict[str, object] = {"reward": 0.1}
-    row["self"] = row
-    with caplog.at_level(logging.WARNING), rltriage.watch("r", directory=None, quiet=True) as run:
-        run.log(1, row)
-    assert run.errors == 0 and not caplog.records
