@@ -76,7 +76,7 @@ class Finds:
             raise
         except BaseException as error:
             self._keep(error, data)
-        if time.monotonic() - self._told > 10:
+        if time.monotonic() - self._told > 5:
             self.tell()
 
     def tell(self) -> None:
