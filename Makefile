@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help dev demo test check docs servers stack stack-check fetch scale load chaos runs bench extra gaps chapter chapter-page lint types layers
+.PHONY: help dev demo test check docs servers stack stack-check fetch scale load chaos fuzz runs bench extra gaps chapter chapter-page lint types layers
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -76,6 +76,12 @@ load: dev  ## 1,000 runs of 60 metrics, a row a second each, for two minutes: pr
 
 chaos: dev  ## kill a service twice 50 times while receivers, disk and clock fail, count what arrives (about 8 minutes)
 	$(BIN)/python benchmarks/chaos.py --kills 50 --sessions 2 --record
+
+FUZZ_SECONDS ?= 60
+
+fuzz: dev  ## hostile input to everything that reads some, guided by coverage: 18 targets, FUZZ_SECONDS (60) each
+	@$(BIN)/python -m pip install -q 'atheris>=3,<4' || echo "without Atheris the variants are drawn by chance" >&2
+	$(BIN)/python benchmarks/fuzz.py --seconds $(FUZZ_SECONDS)
 
 runs: dev  ## train all recorded runs again (half an hour on two free cores), and the shipped reference
 	$(BIN)/python benchmarks/runs.py

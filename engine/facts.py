@@ -7,11 +7,38 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltriage.engine.rows import Fact, Provenance
-from rltriage.engine.sources.base import to_float
+from rltriage.engine.sources.base import flatten, to_float
 from rltriage.rules.profiles import FACTS, KINDS, ConfigSource, Profile
 
 _UNKNOWN = object()
 _RANK: Mapping[str, int] = {"declared": 2, "logged": 1, "inferred": 0}
+
+_LONGEST = 200
+_MOST_BITS = 1024
+
+
+def flat_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration, flat, of plain values alone: what a training script declares may hold any object."""
+    return {name: _plain(value) for name, value in flatten(config, ".").items()}
+
+
+def _plain(value: Any, depth: int = 3) -> Any:
+    """Numbers, text, truth values and lists of them; another object is the number that it is, or else its text."""
+    if value is None or isinstance(value, (bool, float, str)):
+        return value
+    if isinstance(value, int):
+        return value if value.bit_length() <= _MOST_BITS else math.inf if value > 0 else -math.inf
+    if isinstance(value, (list, tuple)) and depth:
+        return [_plain(item, depth - 1) for item in value]
+    if type(value).__name__ in ("bool", "bool_"):  # NumPy's, since version 2 and before
+        return bool(value)
+    number = to_float(value)
+    if number is not None:
+        return number
+    try:
+        return str(value)[:_LONGEST]
+    except Exception:  # a foreign __str__ may raise anything; a run must not go unwatched for one setting
+        return type(value).__name__
 
 
 def resolve(profile: Profile, config: Mapping[str, Any], provenance: Provenance) -> tuple[dict[str, Fact], tuple[str, ...]]:
@@ -123,5 +150,6 @@ def _quotient(source: ConfigSource, lookup: _Lookup) -> tuple[Any, list[str]]:
     if not numbers:
         return _UNKNOWN, []
     value = math.prod(numbers.get(name, 1.0) for name in source.product)
-    value /= math.prod(numbers.get(name, 1.0) for name in source.divide_by)
+    for name in source.divide_by:
+        value /= numbers.get(name, 1.0)
     return (int(value) if math.isfinite(value) and value == int(value) else value), list(numbers)

@@ -14,6 +14,9 @@ from rltriage.engine.rundir import ROWS
 from rltriage.engine.sources.base import Source
 from rltriage.rules.profiles import METRICS, load_profiles
 
+MAX_RUNS = 10_000
+"""Runs of one source: each takes some 30 KB with its rules, and every line of a log may name another."""
+
 
 class Feed:
     """Reads or follows a source. Every row comes with the intake of its run, whose `run` holds the facts known by then."""
@@ -55,6 +58,9 @@ class Feed:
             run = record.run or self._run_id
             intake = self.intakes.get(run)
             if intake is None:
+                if len(self.intakes) >= MAX_RUNS:
+                    self.source.stats.refuse(0, f"a record of a further run: one source holds at most {MAX_RUNS}")
+                    continue
                 intake = self.intakes[run] = intake_for(self.source, run, self._profile, self._config, self._labels)
             for row in intake.rows(record):
                 yield intake, row

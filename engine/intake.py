@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from rltriage.engine.facts import fixed, merge, resolve
+from rltriage.engine.facts import fixed, flat_config, merge, resolve
 from rltriage.engine.inference import inferred_by_name
 from rltriage.engine.mapping import Plan, plan_for
 from rltriage.engine.rows import Fact, Record, Row, Run
@@ -25,6 +25,8 @@ from rltriage.rules.profiles import (
 _CONFIGS = ("config", "args", "hparams", "hyperparameters")
 COARSE_PLACES = 5
 MAX_UNMAPPED = 10_000
+MAX_PLANNED = 500_000
+"""Names in the sets of keys whose plans are kept, about 100 MB: a log that makes up names has its plans made anew."""
 _UNDECIDED = 5
 _MISSING = object()
 _FLOAT = frozenset((float,))
@@ -50,12 +52,13 @@ class Intake:
         beside: Mapping[str, Any] | None = None,
         logged_config: Mapping[str, Any] | None = None,
     ) -> None:
-        self._config = flatten(config or {}, ".")
-        self._all_config = {**flatten(beside or {}, "."), **self._config}
-        self._logged_config = flatten(logged_config or {}, ".")
+        self._config = flat_config(config or {})
+        self._all_config = {**flat_config(beside or {}), **self._config}
+        self._logged_config = flat_config(logged_config or {})
         self._labels = dict(labels or {})
         self._id = run_id
         self._plans: dict[tuple[str, ...], Plan] = {}
+        self._planned = 0
         self._held: list[Record] = []
         self._logged: dict[str, Fact] = {}
         self._inferred: dict[str, Fact] = {}
@@ -141,7 +144,7 @@ class Intake:
             if isinstance(inner, Mapping):
                 values = {name: value for name, value in values.items() if name != key}
                 if not self._logged_config:
-                    self._logged_config = flatten(inner, ".")
+                    self._logged_config = flat_config(inner)
                     self._refresh()
         return flatten(values)
 
@@ -249,7 +252,7 @@ class Intake:
         """Whether a first record is the run's configuration; its values then are facts that the log holds."""
         assert self.profile is not None
         inner = values.get("config")
-        facts, _ = resolve(self.profile, flatten(inner if isinstance(inner, Mapping) else values, "."), "logged")
+        facts, _ = resolve(self.profile, flat_config(inner if isinstance(inner, Mapping) else values), "logged")
         if not facts:
             return False
         for name, fact in facts.items():
@@ -278,8 +281,9 @@ class Intake:
         return step
 
     def _time(self, record: Record, plan: Plan, values: Mapping[str, Any]) -> float | None:
-        if record.time is not None or plan.time is None:
-            return record.time
+        time = record.time
+        if time is not None or plan.time is None:
+            return time if time is None or math.isfinite(time) else None
         time = to_float(values[plan.time])
         if time is None or not math.isfinite(time):
             return None
@@ -300,7 +304,8 @@ class Intake:
         if len(self.unmapped) < MAX_UNMAPPED:
             known = frozenset(self.unmapped)
             self.unmapped += [key for key in plan.unmapped if key not in known]
-        if len(self._plans) < 1000:
+        if len(self._plans) < 1000 and self._planned < MAX_PLANNED:
+            self._planned += len(values)
             self._plans[tuple(values)] = plan
         return plan
 

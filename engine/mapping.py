@@ -203,11 +203,19 @@ class _Planner:
         return apply
 
 
+def _sum(numbers: list[float]) -> float:
+    """The exact sum; what `fsum` refuses (infinities of both signs, values whose sum is too large) as floats add up."""
+    try:
+        return math.fsum(numbers)
+    except (OverflowError, ValueError):
+        return sum(numbers)
+
+
 _REDUCE: dict[str, Callable[[list[float]], float]] = {
-    "mean": lambda numbers: math.fsum(numbers) / len(numbers),
+    "mean": lambda numbers: _sum(numbers) / len(numbers),
     "max": max,
     "min": min,
-    "sum": math.fsum,
+    "sum": _sum,
 }
 
 

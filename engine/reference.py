@@ -302,11 +302,11 @@ def read_reference(path: str | os.PathLike[str]) -> Reference:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise RltriageError(f"{path}: cannot read the reference: {reason}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RltriageError(f"{path}: not a reference: {error}") from None
     try:
         return _from_json(data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise RltriageError(
             f"{path}: not a reference ({type(error).__name__}: {error}): make one with `rltriage reference build`"
         ) from None

@@ -31,14 +31,44 @@ from typing import Any
 from rltriage.engine.monitor import Monitor
 from rltriage.engine.report import Alert
 from rltriage.engine.rows import Fact, Row, Run
-from rltriage.engine.series import parse_series
+from rltriage.engine.series import count_values, parse_series
 from rltriage.engine.triage import Triage
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.model import Catalogue, Problem, RulePack
-from rltriage.rules.validate import closest
+from rltriage.rules.validate import Checker, closest
 from rltriage.rules.yamlmarks import Node, read
 
 _KEYS = ("name", "rule", "config", "steps", "silence", "reference", "series", "expect", "silent", "exact")
+_WHOLE = {"type": "integer", "minimum": -(2**53), "maximum": 2**53}
+_SHAPE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "rule": {"type": "string"},
+        "config": {"type": "object", "additionalProperties": {"type": ["number", "string", "boolean", "array"]}},
+        "steps": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"first": _WHOLE, "every": _WHOLE, "seconds": {"type": "number", "exclusiveMinimum": 0}},
+        },
+        "silence": {"type": "number", "minimum": 0},
+        "reference": {
+            "type": "object",
+            "additionalProperties": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+        },
+        "series": {"type": "object"},
+        "expect": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"rule": {"type": "string"}}},
+            "description": "alerts, as in [{step: 3}]",
+        },
+        "silent": {"type": ["boolean", "array"], "items": {"type": "string"}, "description": "true, or ids of rules"},
+        "exact": {"type": "boolean"},
+    },
+}
+"""What kind of value each key of a test has; which keys and names there are is checked with better hints."""
+MAX_ALL_VALUES = 1_000_000
+"""Values in the series of one file; those of the shipped pack make 6,000."""
 _FIELDS = ("rule", "state", "step", "since_step", "severity", "group", "fault", "first_test", "explained_by", "summary")
 
 
@@ -131,7 +161,7 @@ def _rows(test: Mapping[str, Any]) -> list[Row]:
         here = {name: values[index] for name, values in series.items()}
         metrics = constant | {name: value for name, value in here.items() if value is not None}
         time = index * float(steps["seconds"]) if "seconds" in steps else None
-        rows.append(Row(steps["first"] + index * steps["every"], metrics, time))
+        rows.append(Row(int(steps["first"] + index * steps["every"]), metrics, time))
     return rows
 
 
@@ -191,7 +221,22 @@ def _mistakes(node: Node, known: frozenset[str]) -> list[Problem]:
     tests = node.get("tests")
     if tests is None or tests.kind != "list" or not tests.elements:
         return [node.problem("rule-tests", "a file of rule tests needs `tests`", "write `tests:` and a list of tests")]
-    return [problem for test in tests.elements for problem in _mistakes_of(test, known)]
+    checker, found, size = Checker({}), [], 0
+    for test in tests.elements:
+        found += checker.check(test, _SHAPE, "the test") or _mistakes_of(test, known)
+        size += sum(_length(node) for node in test.at("series").entries.values()) if "series" in test.entries else 0
+        if size > MAX_ALL_VALUES:
+            message = f"the series of this file make more than {MAX_ALL_VALUES} values"
+            return [*found, test.problem("rule-tests", message, "write shorter series, or several files")]
+    return found
+
+
+def _length(series: Node) -> int:
+    """How many values a series in shorthand makes; 0 if it is none."""
+    try:
+        return count_values(series.value) if isinstance(series.value, str) else 1
+    except ValueError:
+        return 0
 
 
 def _mistakes_of(test: Node, known: frozenset[str]) -> list[Problem]:
@@ -240,7 +285,7 @@ def _series_mistakes(test: Node) -> list[Problem]:
     for name, node in test.at("series").entries.items() if "series" in test.entries else ():
         if isinstance(node.value, str):
             try:
-                lengths[name] = len(parse_series(node.value))
+                lengths[name] = count_values(node.value)
             except ValueError as error:
                 found.append(node.problem("rule-tests", str(error)))
         elif isinstance(node.value, bool) or not isinstance(node.value, (int, float)):

@@ -29,6 +29,8 @@ FORMAT = 1
 End = Literal["finished", "crashed"]
 MAX_NAME = 200
 """Bytes of a folder's name; most file systems take 255."""
+MAX_TEXT = 64 << 20
+"""Bytes of `run.json` and of a reference; both are usually below one hundredth of it."""
 _UNSAFE = re.compile(r"[^\w.+=@-]+")
 
 
@@ -43,10 +45,14 @@ def safe_name(run_id: str) -> str:
 
 
 def read_regular(path: str | os.PathLike[str]) -> str:
-    """A text file's contents. OSError for a pipe or a device: opening one waits for whoever writes into it."""
+    """A text file's contents. OSError for a pipe or a device, whose opening waits for whoever writes into it, and for a
+    file that is far too large to be one of ours.
+    """
     file = Path(path)
     if file.exists() and not file.is_file():
         raise OSError(errno.EINVAL, "a folder, a pipe or a device, no file")
+    if file.stat().st_size > MAX_TEXT:
+        raise OSError(errno.EFBIG, f"larger than {MAX_TEXT >> 20} MiB")
     return file.read_text(encoding="utf-8")
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 
 _NUMBER = r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?"
 _TOKEN = re.compile(
-    rf"(?P<base>_|-?(?:NaN|Inf|{_NUMBER}))(?P<slope>[-+](?:{_NUMBER}))?(?:~(?P<noise>{_NUMBER}))?(?:x(?P<count>\d+))?"
+    rf"(?P<base>_|-?(?:NaN|Inf|{_NUMBER}))(?P<slope>[-+](?:{_NUMBER}))?(?:~(?P<noise>{_NUMBER}))?(?:x(?P<count>\d{{1,9}}))?"
 )
 MAX_VALUES = 100_000
 
@@ -21,6 +22,19 @@ MAX_VALUES = 100_000
 def parse_series(text: str) -> list[float | None]:
     """The values of a series; None is a row without the metric. Raises ValueError with a message for users."""
     values: list[float | None] = []
+    for match, count in _tokens(text):
+        values += _expand(match, count)
+    return values
+
+
+def count_values(text: str) -> int:
+    """How many values a series has, without making them. Raises ValueError as `parse_series`."""
+    return sum(count for _, count in _tokens(text))
+
+
+def _tokens(text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """Each token with how many values it makes."""
+    total = 0
     for token in text.split():
         match = _TOKEN.fullmatch(token)
         if match is None:
@@ -28,12 +42,12 @@ def parse_series(text: str) -> list[float | None]:
                 f"`{token}` is no value of a series: write for example 0.5, 0.5x3, 0.4-0.05x6, 0.5~0.1x4, _ or NaN"
             )
         count = int(match["count"] or 1)
-        if count < 1 or len(values) + count > MAX_VALUES:
+        total += count
+        if count < 1 or total > MAX_VALUES:
             raise ValueError(f"`{token}` makes {count} values: write 1 to {MAX_VALUES} in all")
         if (match["slope"] or match["noise"]) and match["count"] is None:
             raise ValueError(f"`{token}` says no number of values: write {token}x5")
-        values += _expand(match, count)
-    return values
+        yield match, count
 
 
 def _expand(match: re.Match[str], count: int) -> list[float | None]:

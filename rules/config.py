@@ -6,6 +6,7 @@ file, only `{env: NAME}` or `{file: PATH}`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ from rltriage.rules.validate import validate
 from rltriage.rules.yamlmarks import Node, parse, read
 
 SCHEMA_FILE = Path(__file__).with_name("config.schema.json")
+MAX_SECRET = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,24 @@ class Secret:
                 raise DeliveryError(f"{variable_shown(self.env)} is not set: export the secret there")
             return value
         try:
-            value = Path(self.file).read_text(encoding="utf-8").strip()
+            value = _text_in(Path(self.file)).strip()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "not text"
             raise DeliveryError(f"{file_shown(self.file)} cannot be read: {why}") from None
         if not value:
             raise DeliveryError(f"{file_shown(self.file)} is empty: write the secret into it")
         return value
+
+
+def _text_in(path: Path) -> str:
+    """A small file's text. OSError for a pipe or a device: some have no end, and others wait for a writer."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is a folder, a pipe or a device")
+    with path.open(encoding="utf-8") as file:
+        text = file.read(MAX_SECRET + 1)
+    if len(text) > MAX_SECRET:
+        raise OSError(errno.EFBIG, f"it is longer than {MAX_SECRET} characters")
+    return text
 
 
 Setting = str | Secret

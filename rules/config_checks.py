@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from string import Template
 from urllib.parse import urlsplit
 
@@ -17,6 +17,7 @@ from rltriage.rules.validate import choices, closest
 from rltriage.rules.yamlmarks import Node
 
 SOURCE_KINDS = ("path", "metrics", "prometheus")
+_PATHS = frozenset({"path", "reference", "extra", "cert_file", "key_file", "ca_file", "file", "state_dir"})
 RECEIVER_KINDS = ("alertmanager", "webhook", "apprise")
 PLACEHOLDERS = (
     "alerts", "command", "count", "fault", "first_test", "id", "page_url", "rule", "run", "runbook_url", "runs", "severity",
@@ -62,6 +63,10 @@ def crosscheck(root: Node) -> Iterator[Problem]:
     for node in root.walk():
         yield from _named(node.get("env"), "`env` is not the name of an environment variable", _is_variable)
         yield from _named(node.get("file"), "`file` is an address, not the path of a file", lambda name: "://" not in name)
+        if isinstance(node.value, str) and "\0" in node.value:
+            yield node.problem("value", "a text holds the character U+0000", "delete it: no path, name or address has one")
+        for key in _PATHS & node.entries.keys():
+            yield from _homes(node.entries[key])
         if {"env", "file"} <= set(node.entries):
             yield node.key("file").problem(
                 "value", "a secret is in one place, not both `env` and `file`", "delete one of them"
@@ -131,6 +136,17 @@ def _urls(node: Node, *names: str) -> Iterator[Problem]:
                 yield element.problem(
                     "value", f"`{name}` must be an http:// or https:// URL", "for example http://host:9093"
                 )
+
+
+def _homes(node: Node) -> Iterator[Problem]:
+    """Paths below another user's home folder, of a user that there is not."""
+    for path in node.elements or [node]:
+        if isinstance(path.value, str) and path.value.startswith("~"):
+            try:
+                Path(path.value).expanduser()
+            except RuntimeError:
+                # Not named: it may be a secret in the place of its file's name.
+                yield path.problem("value", "there is no home folder of that user", "write the path from / on")
 
 
 def _is_url(text: str) -> bool:

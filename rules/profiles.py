@@ -52,6 +52,7 @@ _METRIC_KEYS = {"from", "scale", "negate", "one_minus", "divide_by", "none", "re
 _CONFIG_KEYS = {"key", "product", "divide_by", "present", "const", "lookup", "values", "all"}
 _MAPPINGS = ("detect", "metrics", "config", "logged", "facts", "verified")
 _VERIFIED = {"package", "repository", "version", "commit", "date", "how"}
+_TEXTS = ("profile", "title", "read_from", "nulls", "axis")
 _LISTS = ("strip", "step_keys", "not_logged", "notes", "undefined")
 _PROFILE_KEYS = {
     *("profile", "title", "read_from", "detect", "strip", "step_keys", "nulls", "metrics", "config", "logged", "facts"),
@@ -256,22 +257,25 @@ class _Reader:
             read_from=data.get("read_from", ""),
             verified={key: str(value) for key, value in data.get("verified", {}).items()},
             detect={key: self._number(weight, 0.0, "detect", key) for key, weight in data.get("detect", {}).items()},
-            strip=tuple(data.get("strip", ())),
-            step_keys=tuple(data.get("step_keys", ())),
+            strip=self._texts(data.get("strip", []), "strip"),
+            step_keys=self._texts(data.get("step_keys", []), "step_keys"),
             axis=data.get("axis", ""),
-            undefined=tuple(data.get("undefined", ())),
+            undefined=self._texts(data.get("undefined", []), "undefined"),
             nulls=data.get("nulls", "absent"),
             fold=bool(data.get("fold", False)),
             metrics={metric: self._metric(metric, value) for metric, value in data.get("metrics", {}).items()},
             config={fact: self._config(fact, value) for fact, value in data.get("config", {}).items()},
-            logged={fact: tuple(_listed(value)) for fact, value in data.get("logged", {}).items()},
+            logged={fact: self._texts(value, "logged", fact) for fact, value in data.get("logged", {}).items()},
             facts=data.get("facts", {}),
-            not_logged=tuple(data.get("not_logged", ())),
-            notes=tuple(data.get("notes", ())),
+            not_logged=self._texts(data.get("not_logged", []), "not_logged"),
+            notes=self._texts(data.get("notes", []), "notes"),
         )
 
     def _shaped(self, key: str, value: Any) -> bool:
-        """Whether a section is a mapping or a list as it must be."""
+        """Whether a section is a mapping, a list or a text as it must be."""
+        if key in _TEXTS and not isinstance(value, str):
+            self.problem(f"{key} must be text", "", key)
+            return False
         if key in _MAPPINGS and not isinstance(value, dict):
             self.problem(f"{key} must be a mapping", "", key)
             return False
@@ -285,6 +289,21 @@ class _Reader:
             return float(value)
         self.problem(f"{value!r} is no number", "", *path)
         return default
+
+    def _texts(self, value: Any, *path: str) -> tuple[str, ...]:
+        """A name or several; what is no text is told, and left out."""
+        items = _listed(value)
+        if not all(isinstance(item, str) for item in items):
+            self.problem(f"{path[-1]} must be a name or a list of names", "", *path)
+        return tuple(item for item in items if isinstance(item, str))
+
+    def _name(self, item: Mapping[str, Any], key: str, *path: str) -> str | None:
+        """The one name under a key, None where there is none."""
+        found = item.get(key)
+        if found is None or isinstance(found, str):
+            return found
+        self.problem(f"{key} must be a name", "", *path, key)
+        return None
 
     def _known(self, data: Mapping[str, Any], keys: set[str], *path: str) -> None:
         for key in data:
@@ -311,10 +330,10 @@ class _Reader:
                     scale=self._number(item.get("scale", 1.0), 1.0, "metrics", metric, "scale"),
                     negate=bool(item.get("negate", False)),
                     one_minus=bool(item.get("one_minus", False)),
-                    divide_by=item.get("divide_by"),
+                    divide_by=self._name(item, "divide_by", "metrics", metric),
                     none=tuple(self._number(x, 0.0, "metrics", metric, "none") for x in _listed(item.get("none", []))),
                     reduce=reduce,
-                    beside=item.get("beside"),
+                    beside=self._name(item, "beside", "metrics", metric),
                     keep=bool(item.get("keep", False)),
                 )
             )
@@ -330,15 +349,23 @@ class _Reader:
                 self.problem(f"{fact} needs a config key or a mapping such as {{product: [a, b]}}", "", "config", fact)
                 continue
             self._known(item, _CONFIG_KEYS, "config", fact)
+            values = item.get("values", {})
+            if not isinstance(values, dict):
+                self.problem("values must be a mapping", "", "config", fact, "values")
+                values = {}
+            product = self._texts(item.get("product", item.get("key", [])), "config", fact, "product")
+            divide_by = self._texts(item.get("divide_by", []), "config", fact, "divide_by")
+            if len(divide_by) > len(product):
+                self.problem("divide_by names more keys than product", "", "config", fact, "divide_by")
             sources.append(
                 ConfigSource(
-                    product=tuple(_listed(item.get("product", item.get("key", [])))),
-                    divide_by=tuple(_listed(item.get("divide_by", []))),
+                    product=product,
+                    divide_by=divide_by,
                     all=bool(item.get("all", False)),
-                    present=item.get("present"),
+                    present=self._name(item, "present", "config", fact),
                     const=item.get("const"),
-                    lookup=item.get("lookup"),
-                    values=item.get("values", {}),
+                    lookup=self._name(item, "lookup", "config", fact),
+                    values=values,
                 )
             )
         return tuple(sources)

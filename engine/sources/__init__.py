@@ -19,6 +19,7 @@ from rltriage.engine.sources.jsonl import JsonLines
 from rltriage.engine.sources.lines import LineFormat, LineSource
 from rltriage.engine.sources.mlflow_store import MlflowStore
 from rltriage.engine.sources.run_directory import RunDirectorySource
+from rltriage.engine.sources.tail import MAX_LINE
 from rltriage.engine.sources.tensorboard import TensorBoardSource, find_event_files, is_event_file
 from rltriage.engine.sources.trackio_store import SQLITE, TrackioStore, tables_of
 from rltriage.engine.sources.wandb_file import MAGIC, WandbSource, find_run_files
@@ -128,6 +129,8 @@ def _structured(path: str, text: str, whole: bool, wrap: Wrap = _as_it_is) -> So
     objects = sum(_is_object(line) for line in complete[:20])
     first = text.lstrip()[:1]
     document = first == "[" or (first == "{" and (not objects or (objects == len(lines) == 1)))
+    if document and not whole and len(lines) == 1 and _begins_with_a_row(path):
+        document, objects = False, 1
     if document and (not whole or _holds_rows(path)):
         return JsonDocument(path)
     if objects and objects >= len(complete[:20]) / 2:
@@ -138,6 +141,16 @@ def _structured(path: str, text: str, whole: bool, wrap: Wrap = _as_it_is) -> So
         stats = SourceStats()
         return LineSource(path, "csv", wrap(CsvLines(stats, delimiter)), stats)
     return None
+
+
+def _begins_with_a_row(path: str) -> bool:
+    """Whether the first line, which is longer than the sample, is an object that holds no rows itself."""
+    start, _ = read_start(path, MAX_LINE + 1)
+    line, end, _ = decode(start).partition("\n")
+    try:
+        return bool(end) and rows_of(json.loads(line)) is None
+    except (ValueError, RecursionError):
+        return False
 
 
 def _is_object(line: str) -> bool:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from rltriage.engine.rows import Record
 
 EXAMPLES = 5
+MAX_FLAT = 200_000
+"""More than a line of MAX_LINE bytes can hold."""
 MAX_STEP = (1 << 63) - 1
 _CALL = re.compile(r"^[A-Za-z_][\w.]*\(\s*([^\s,()]+)")
 _ONLY = re.compile(r"^\[\s*([^\s,\[\]]+)\s*\]$")
@@ -105,11 +107,16 @@ def _text_to_float(text: str) -> float | None:
 
 
 def flatten(values: Mapping[str, Any], separator: str = "/", limit: int = 16) -> dict[str, Any]:
-    """Nested mappings as one flat mapping with joined names, at most `limit` levels deep."""
+    """Nested mappings as one flat mapping with joined names, at most `limit` levels deep.
+
+    Mappings that hold themselves or each other many times over are followed to MAX_FLAT values.
+    """
     flat: dict[str, Any] = {}
     stack: list[tuple[str, Mapping[str, Any], int]] = [("", values, 0)]
-    while stack:
+    seen = 0
+    while stack and seen < MAX_FLAT:
         prefix, mapping, depth = stack.pop()
+        seen += len(mapping)
         for key, value in mapping.items():
             name = f"{prefix}{key}"
             if isinstance(value, Mapping):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]")
-_WORKER = re.compile(r"^\s*(?:\([A-Za-z_][^()]*?\b(?:pid|ip|rank)=[^()]*\)|\[(?:rank|default|trainer)(\d+)\]:?)\s?")
+# Patterns that meet any line take time in proportion to its length: nothing unbounded stands beside what it can also match.
+_WORKER = re.compile(r"^\s*(?:\((?=[A-Za-z_][^()]*?\b(?:pid|ip|rank)=)[^()]*\)|\[(?:rank|default|trainer)(\d+)\]:?)\s?")
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) [FP] )?")
 _RANK = re.compile(r"\brank=(\d+)")
-_REPEATED = re.compile(r"\s*\[repeated \d+x across [^\]]*\].*$")
+_REPEATED = re.compile(r"\[repeated \d+x across [^\[\]]*\]")
 _METRIC = re.compile(
     r"loss|reward|grad|learning_rate|\blr\b|(?:^|[^a-z])kl|entropy|acc(?:uracy)?\b|return|score|advantage|adv\b|pass|clip"
     r"|logp|ratio|runtime|l2_norm",
@@ -27,8 +28,8 @@ def clean(line: str) -> str | None:
         if rank and int(rank):
             return None
         line = line[prefix.end() :]
-    if line.find("[repeated ") > 0:
-        line = _REPEATED.sub("", line)
+    if line.find("[repeated ") > 0 and (repeated := _REPEATED.search(line)):
+        line = line[: repeated.start()].rstrip()
     return line
 
 

@@ -13,6 +13,8 @@ from rltriage.engine.sources.lines import LineFormat
 from rltriage.engine.sources.tables import TableLines
 from rltriage.engine.sources.verl_console import VerlConsole
 
+MAX_PART = 1 << 16
+"""Characters of a line: a row of a thousand metrics has as many, and longer ones are texts."""
 FORMATS = (VerlConsole, DictLines, TableLines, KeyValueLines)
 
 
@@ -32,7 +34,9 @@ class Console:
             return ()
         found: list[Record] = []
         for part in (clean(line) or "").split("\r"):
-            if part and not part.isspace():
+            if len(part) > MAX_PART:
+                self._stats.refuse(number, f"a console line longer than {MAX_PART} characters")
+            elif part and not part.isspace():
                 found += self._feed(number, part)
         return found
 

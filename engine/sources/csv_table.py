@@ -10,6 +10,8 @@ from rltriage.engine.rows import Record
 from rltriage.engine.sources.base import SourceStats, to_float
 
 DELIMITERS = ",\t;"
+MAX_RUNS = 1000
+"""Runs of a chart's export; W&B draws at most a tenth of them."""
 
 
 class CsvLines:
@@ -62,20 +64,23 @@ class CsvLines:
         self._skip = rows if old and set(old) < set(header) else 0
         self._runs = _chart_runs(header)
 
-    def _records(self, cells: list[str]) -> list[Record]:
+    def _records(self, cells: list[str]) -> Iterable[Record]:
         if self._runs:
             shared = {name: cell for name, cell in zip(self._header, cells, strict=True) if cell and " - " not in name}
             rows = {run: {name: cells[i] for i, name in names.items() if cells[i]} for run, names in self._runs.items()}
-            return [Record({**shared, **values}, run=run) for run, values in rows.items() if values]
+            return (Record({**shared, **values}, run=run) for run, values in rows.items() if values)
         values: dict[str, Any] = {name: cell for name, cell in zip(self._header, cells, strict=True) if cell and name}
         return [Record(values)] if values else []
 
 
 def _chart_runs(header: list[str]) -> dict[str, dict[int, str]]:
     runs: dict[str, dict[int, str]] = {}
+    names = frozenset(header)
     for index, name in enumerate(header):
-        if " - " in name and f"{name}__MIN" in header:
+        if " - " in name and f"{name}__MIN" in names:
             run, _, metric = name.rpartition(" - ")
+            if len(runs) >= MAX_RUNS and run not in runs:
+                continue
             runs.setdefault(run, {})[index] = metric
     return runs
 

@@ -16,13 +16,18 @@ from rltriage.engine.sources.console import is_metric_name
 MAX_TEXT = 1 << 16
 _OPEN = re.compile(r"\{\s*(?:['\"]|$)")
 _VALUE = re.compile(r"\s+['\"].*['\"]\s*:\s*\S+$|\s+\S+$")
+_LONGEST_VALUE = 1000
+_BEFORE = 200
+"""Characters before a dict in which its step or its name is looked for."""
 _GOES_ON = (",", "{", "[")
 _AXIS = re.compile(
     r"\b(?:step|rollout|perf|iteration|iter|eval)\s*[:#]?\s*(\d+)\s*:?\s*$|\bglobal_step\W{1,3}(\d+)\b[^{}\d]*$",
     re.IGNORECASE,
 )
-_PAIRED = re.compile(r"[A-Za-z]\w*\s*[:=]\s*[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?[\s,;|].*[A-Za-z]\w*\s*[:=]\s*$")
-_CALL = re.compile(r"(?<=[:\s,\[(])(?:[A-Za-z_][\w.]*)\(([^()\[\]{}'\"]*)(?:,[^()]*)?\)")
+_PAIR = re.compile(r"[A-Za-z]\w{0,60}\s{0,4}[:=]\s{0,4}[+-]?\d{1,30}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,4})?[\s,;|]")
+_NAMED = re.compile(r"[A-Za-z]\w{0,60}\s{0,4}[:=]\s*$")
+_CALL = re.compile(r"(?<=[:\s,\[(])(?:[A-Za-z_][\w.]*)\(([^(),\[\]{}'\"]*)(?:,[^()]*)?\)")
+_MARK = re.compile(r"[\\'\"{}]")
 _BARE = re.compile(r"(?<=[:\s,\[(])([+-]?)(nan|inf|NaN|Infinity)\b(?!['\"])")
 
 
@@ -33,6 +38,7 @@ class DictLines:
         self._stats = stats
         self._open = ""
         self._title = ""
+        self._braces = _Braces()
 
     def feed(self, number: int, line: str) -> Iterable[Record] | None:
         if self._open:
@@ -41,16 +47,18 @@ class DictLines:
         if start is None:
             self._title = line[-80:]
             return None
-        if line.rstrip().endswith(_GOES_ON) and closing(line[start.start() :]) < 0:
+        braces = _Braces()
+        if line.rstrip().endswith(_GOES_ON) and not braces.close(line[start.start() :] + "\n"):
+            self._braces = braces
             self._open = (self._title + " " if not line[: start.start()].strip() else "") + line
             return ()
         return self._record(number, line, start)
 
     def _go_on(self, number: int, line: str) -> Iterable[Record]:
         text, self._open = f"{self._open}\n{line}", ""
-        start = _OPEN.search(text)
-        if start is not None and closing(text[start.start() :]) > 0:
-            return self._record(number, text, start) or ()
+        if self._braces.close(line + "\n"):
+            start = _OPEN.search(text)
+            return (self._record(number, text, start) or ()) if start is not None else ()
         if len(text) > MAX_TEXT or not _goes_on(line):
             self._stats.refuse(number, "a dict over several lines that never closes")
         else:
@@ -58,9 +66,12 @@ class DictLines:
         return ()
 
     def _record(self, number: int, line: str, start: re.Match[str]) -> Iterable[Record] | None:
-        if _PAIRED.search(line[: start.start()]):
+        begun = start.start()
+        before = line[max(0, begun - _BEFORE) : begun]
+        named = _NAMED.search(before)
+        if named is not None and _PAIR.search(line, 0, begun - len(before) + named.start()):
             return None
-        text = line[start.start() :]
+        text = line[begun:]
         values = parse_dict(text)
         if values is None:
             if is_metric_name(text[:200]):
@@ -71,7 +82,7 @@ class DictLines:
             values = {**inner, **({"step": values["step"]} if "step" in values else {})}
         if not _is_row(values):
             return None
-        axis = _AXIS.search(line[: start.start()])
+        axis = _AXIS.search(before)
         return (Record(values, step=to_step(axis.group(1) or axis.group(2)) if axis else None),)
 
     def flush(self, ended: bool) -> Iterable[Record]:
@@ -84,7 +95,11 @@ class DictLines:
 def _goes_on(line: str) -> bool:
     """Whether a pretty-printed dict may have another line: this one ends in a comma or bracket, or is its last value."""
     text = line.rstrip()
-    return text.endswith(_GOES_ON) or text.lstrip() in ("}", "]") or _VALUE.match(text) is not None
+    return (
+        text.endswith(_GOES_ON)
+        or text.lstrip() in ("}", "]")
+        or (len(text) <= _LONGEST_VALUE and _VALUE.match(text) is not None)
+    )
 
 
 def parse_dict(text: str) -> dict[str, Any] | None:
@@ -96,7 +111,7 @@ def parse_dict(text: str) -> dict[str, Any] | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        text = _CALL.sub(lambda call: repr(call.group(1).split(",")[0].strip()), text)
+        text = _CALL.sub(lambda call: repr(call.group(1).strip()), text)
         text = _BARE.sub(r"'\1\2'", text)
         try:
             value = ast.literal_eval(text)
@@ -107,24 +122,39 @@ def parse_dict(text: str) -> dict[str, Any] | None:
 
 def closing(text: str) -> int:
     """The end of the braces that open at the start, quotes respected; -1 if they never close."""
-    depth, quote, escaped = 0, "", False
-    for index, char in enumerate(text):
-        if quote:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char == "{":
-            depth += 1
-        elif char == "}":
-            depth -= 1
-            if depth == 0:
-                return index + 1
-    return -1
+    braces = _Braces()
+    return braces.end if braces.close(text) else -1
+
+
+class _Braces:
+    """Braces over text that comes in parts, each looked at once. `end` is where they closed, in the last part."""
+
+    __slots__ = ("_depth", "_quote", "_skip", "end")
+
+    def __init__(self) -> None:
+        self._depth, self._quote, self._skip, self.end = 0, "", 0, -1
+
+    def close(self, text: str) -> bool:
+        """Whether the braces that were opened first close in this part."""
+        at, self._skip = self._skip, 0
+        while (mark := _MARK.search(text, at)) is not None:
+            char, at = mark.group(), mark.end()
+            if self._quote:
+                if char == "\\":
+                    at += 1  # what follows is no mark
+                elif char == self._quote:
+                    self._quote = ""
+            elif char in "'\"":
+                self._quote = char
+            elif char == "{":
+                self._depth += 1
+            elif char == "}":
+                self._depth -= 1
+                if self._depth == 0:
+                    self.end = at
+                    return True
+        self._skip = max(0, at - len(text))
+        return False
 
 
 def _is_row(values: dict[str, Any]) -> bool:

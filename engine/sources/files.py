@@ -66,12 +66,12 @@ def read_start(path: str, size: int) -> tuple[bytes, bool]:
     SourceError where that is nothing.
     """
     file, packed = open_log(path)
-    sample = b""
+    sample = bytearray()
     with file:
         try:
             while len(sample) < size and (chunk := read_some(file, size - len(sample))):
                 sample += chunk
-            return sample, not file.read(1)
+            return bytes(sample), not file.read(1)
         except broken() as error:
             if not packed:
                 raise
@@ -80,7 +80,7 @@ def read_start(path: str, size: int) -> tuple[bytes, bool]:
                 raise SourceError(
                     f"{path}: packed, and cut off or damaged before its first line ({why}): copy or write it anew"
                 ) from None
-            return sample, True
+            return bytes(sample), True
 
 
 def read_some(file: BinaryIO, size: int) -> bytes:

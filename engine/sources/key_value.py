@@ -13,12 +13,16 @@ from rltriage.engine.sources.console import is_metric_name
 from rltriage.engine.sources.dict_lines import closing, parse_dict
 
 MAX_TEXT = 20_000
-_NUMBER = r"[+-]?(?:\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|(?i:nan|inf(?:inity)?)|1\.#(?i:inf|q?nan|ind)0*)"
+_NUMBER = (
+    r"[+-]?(?:\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|(?i:nan|inf(?:inity)?)|1\.#(?i:inf|q?nan|ind)0*)"
+)
 _VALUE = rf"(?:{_NUMBER}%?|\[\s*{_NUMBER}\s*\]|[A-Za-z_][\w.]{{0,30}}\({_NUMBER}(?:,[^()]{{0,60}})?\))"
-_NAME = r"[A-Za-z_][\w./@-]*(?: [A-Za-z_][\w./@-]*){0,3}"
+# A name begins where a word does and has an end: a word of thousands of letters is looked at once, not once a letter.
+_WORD = r"[A-Za-z_][\w./@-]{0,120}"
+_NAME = rf"(?<![A-Za-z_]){_WORD}(?: {_WORD}){{0,3}}"
 PAIR = re.compile(rf"({_NAME})\s*[:=]\s*({_VALUE})(?=$|[\s,;|)\]}}])")
 _CELL = re.compile(rf"^\s*({_NAME}) +({_NUMBER}%?)\s*$")
-_NESTED = re.compile(r"([A-Za-z_][\w./@-]*)\s*[:=]\s*(?=\{)")
+_NESTED = re.compile(rf"(?<![A-Za-z_])({_WORD})\s*[:=]\s*(?=\{{)")
 _FRACTION = re.compile(r"(?<![\d./:-])(\d{1,9})\s*/\s*(\d{1,9})(?![\d./:-])")
 _SPARSE = re.compile(r"eval|val|test|acc|pass|score|reward", re.IGNORECASE)
 # Lines about a part of a step: micro-batches, and the bars that OpenRLHF draws over the minibatches of a step.
@@ -63,7 +67,9 @@ class KeyValueLines:
 def pairs(line: str) -> dict[str, Any]:
     """Every number with a name in a line; a dict's numbers are joined to its name."""
     values: dict[str, Any] = {}
-    while (nested := _NESTED.search(line)) is not None:
+    at = 0
+    while (nested := _NESTED.search(line, at)) is not None:
+        at = nested.start()
         end = closing(line[nested.end() :])
         inner = parse_dict(line[nested.end() :]) if end > 0 else None
         if inner is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -37,8 +38,9 @@ class MlflowStore:
         try:
             for run in self._runs():
                 yield from self._new(run)
-        except _failures() as error:
-            raise SourceError(f"{self.name}: no answer from MLflow: {error}") from None
+        except Exception as error:  # a damaged store makes the client raise whatever Python and YAML know
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            raise SourceError(f"{self.name}: no answer from MLflow: {why}") from None
 
     def poll(self) -> list[Record]:
         try:
@@ -62,7 +64,6 @@ class MlflowStore:
             return
         if run_id not in self._newest and run.data.params:
             yield Record({"config": {key: _value(text) for key, text in run.data.params.items()}}, run=name)
-        self._newest[run_id] = latest
         after = self._steps.get(run_id, -1)
         steps: dict[int, dict[str, float]] = {}
         times: dict[int, float] = {}
@@ -76,6 +77,7 @@ class MlflowStore:
             self._steps[run_id] = step
             self.stats.records += 1
             yield Record(steps[step], step=step, time=times[step], run=name)
+        self._newest[run_id] = latest  # last, so that a run that could not be read is asked again
 
 
 def _client(uri: str) -> Any:
@@ -84,6 +86,7 @@ def _client(uri: str) -> Any:
         from mlflow.tracking import MlflowClient
     except ImportError:
         raise SourceError(f"{uri}: an MLflow store needs MLflow's client: pip install 'rltriage[mlflow]'") from None
+    logging.getLogger("mlflow.store.tracking.file_store").addFilter(_in_brief)
     try:
         return MlflowClient(tracking_uri=uri)
     except (MlflowException, OSError, ValueError) as error:
@@ -92,10 +95,10 @@ def _client(uri: str) -> Any:
         raise SourceError(f"{uri}: no MLflow store: {error}") from None
 
 
-def _failures() -> tuple[type[Exception], ...]:
-    from mlflow.exceptions import MlflowException
-
-    return (MlflowException, OSError)
+def _in_brief(record: logging.LogRecord) -> bool:
+    """MLflow's warnings of damaged experiments without their tracebacks."""
+    record.exc_info = None
+    return True
 
 
 def _value(text: str) -> Any:

@@ -119,10 +119,8 @@ class PrometheusServer:
         result = self._ask("query", {"query": "time()"})
         try:
             return float(result["result"][1])
-        except (KeyError, TypeError, ValueError, IndexError):
-            raise SourceError(
-                f"{self.name}: not a Prometheus server; give the address of its API or of a /metrics page"
-            ) from None
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+            raise SourceError(f"{self.name}: {_NO_SERVER}") from None
 
     def records(self) -> Iterator[Record]:
         """Everything in the range that ends now."""
@@ -146,11 +144,10 @@ class PrometheusServer:
         # The server refuses more than 11,000 points a series.
         step = max(self._resolution, (end - start) / 10_000)
         data = self._ask("query_range", {"query": self._query, "start": start, "end": end, "step": step})
-        at: dict[float, list[Sample]] = {}
-        for series in data.get("result", ()):
-            labels = series.get("metric", {})
-            for time, value in series.get("values", ()):
-                at.setdefault(float(time), []).append((labels.get("__name__", self._query), labels, float(value)))
+        try:
+            at = self._by_time(data.get("result", ()))
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            raise SourceError(f"{self.name}: {_NO_SERVER}") from None
         self._until = max([self._until, *at])
         for time in sorted(at):
             for run, values in _by_run(at[time]).items():
@@ -161,6 +158,15 @@ class PrometheusServer:
                     self.stats.records += 1
                     yield Record(values, step=step_now, time=time, run=run)
 
+    def _by_time(self, result: Iterable[Mapping[str, Any]]) -> dict[float, list[Sample]]:
+        """A range query's samples by their time. Raises what Python does where they have another shape."""
+        at: dict[float, list[Sample]] = {}
+        for series in result:
+            labels = {str(key): str(text) for key, text in series.get("metric", {}).items()}
+            for time, value in series.get("values", ()):
+                at.setdefault(float(time), []).append((labels.get("__name__", self._query), labels, float(value)))
+        return at
+
     def _ask(self, endpoint: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         body = _get(f"{self._base}/api/v1/{endpoint}?{urlencode(parameters)}", self._login)
         try:
@@ -168,7 +174,7 @@ class PrometheusServer:
             if answer["status"] != "success":
                 raise SourceError(f"{self.name}: the server refused the query: {answer.get('error', 'no reason given')}")
             data = answer["data"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             data = None
         if not isinstance(data, dict):
             raise SourceError(f"{self.name}: {_NO_SERVER}")

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from rltriage.engine.rows import Record
 from rltriage.engine.sources.base import SourceStats, to_float
 
-_ROW = re.compile(r"^\s*\|\s*([^|]*?)\s*\|\s*([^|]*?)\s*\|\s*$")
 _RULE = re.compile(r"^\s*[|+]?[-=+|─━┄╌]{5,}[|+]?\s*$")
 _BARS = str.maketrans({bar: "|" for bar in "│┃║┆┊"} | {bar: "-" for bar in "┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┡┩┠┨╞╡╪"})
 
@@ -22,9 +21,9 @@ class TableLines:
 
     def feed(self, number: int, line: str) -> Iterable[Record] | None:
         text = line.translate(_BARS)
-        row = _ROW.match(text)
-        if row is not None and not _RULE.match(text):
-            return self._row(row.group(1), row.group(2))
+        cells = text.strip().split("|")
+        if len(cells) == 4 and not cells[0] and not cells[3] and not _RULE.match(text):
+            return self._row(cells[1].strip(), cells[2].strip())
         if self._values and (_RULE.match(text) or text.strip()):
             found = self.flush(True)
             return found if found else None

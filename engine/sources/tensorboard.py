@@ -36,7 +36,8 @@ def find_event_files(directory: str) -> dict[str, list[str]]:
 class TensorBoardSource:
     """Scalars of one or more runs; all tags of one step are one record, given once a later step or nothing follows.
 
-    A byte that is broken in the middle of a file ends the reading of that file, as in TensorBoard.
+    A byte that is broken in the middle of a file ends the reading of that file, as in TensorBoard; a record that is whole
+    and no event is counted.
     """
 
     kind = "tensorboard"
@@ -46,7 +47,7 @@ class TensorBoardSource:
         self.name = path
         self.stats = SourceStats()
         self.config: Mapping[str, Any] = {}
-        self._runs = {run: _Run(run or None, list(paths)) for run, paths in files.items()}
+        self._runs = {run: _Run(run or None, list(paths), self.stats) for run, paths in files.items()}
 
     def records(self) -> Iterator[Record]:
         """Every step of every run, the last one included."""
@@ -62,7 +63,7 @@ class TensorBoardSource:
             found += self._count(new or run.rest())
         if not found and os.path.isdir(self.name):
             for name, paths in find_event_files(self.name).items():
-                self._runs.setdefault(name, _Run(name or None, [])).add(paths)
+                self._runs.setdefault(name, _Run(name or None, [], self.stats)).add(paths)
         return found
 
     def close(self) -> None:
@@ -77,8 +78,9 @@ class TensorBoardSource:
 class _Run:
     """One run's files, read one after the other in the order of their names, which hold the time they were opened."""
 
-    def __init__(self, name: str | None, paths: list[str]) -> None:
+    def __init__(self, name: str | None, paths: list[str], stats: SourceStats) -> None:
         self._name = name
+        self._stats = stats
         self._loaders: dict[str, Any] = {}
         self.add(paths)
         self._values: dict[str, float] = {}
@@ -94,7 +96,7 @@ class _Run:
     def new(self) -> Iterator[Record]:
         """The records of all steps that are over."""
         for loader in self._loaders.values():
-            for step, time, values in _scalars(loader):
+            for step, time, values in _scalars(loader, self._stats):
                 if step != self._step:
                     yield from self.rest()
                 self._step, self._time = step, time
@@ -117,28 +119,43 @@ def _loader(path: str) -> Any:
     return RawEventFileLoader(path)
 
 
-def _scalars(loader: Any) -> Iterator[tuple[int, float, dict[str, float]]]:
+def _scalars(loader: Any, stats: SourceStats) -> Iterator[tuple[int, float, dict[str, float]]]:
     from tensorboard.compat.proto import event_pb2
 
-    for raw in loader.Load():
-        event = event_pb2.Event.FromString(raw)
+    for place, raw in enumerate(_loaded(loader, stats), start=1):
+        try:
+            event = event_pb2.Event.FromString(raw)
+        except Exception:  # protobuf's own errors, which differ between its versions
+            stats.refuse(place, "a record that is no event")
+            continue
         if event.HasField("summary"):
             values = {value.tag: number for value in event.summary.value if (number := _number(value)) is not None}
             if values:
                 yield event.step, event.wall_time, values
 
 
+def _loaded(loader: Any, stats: SourceStats) -> Iterator[bytes]:
+    """What the reader gives, to where it stumbles: a file that is gone, a record that claims to be larger than memory."""
+    try:
+        yield from loader.Load()
+    except Exception as error:  # whatever TensorBoard's reader and its file systems raise
+        stats.refuse(0, f"TensorBoard's reader ends here: {type(error).__name__}")
+
+
 def _number(value: Any) -> float | None:
     """A scalar, in the old form or as a tensor with one element."""
     if value.HasField("simple_value"):
         return float(value.simple_value)
-    if value.HasField("tensor"):
-        from tensorboard.util.tensor_util import make_ndarray
+    # The reader would repeat one value as often as the shape claims, however much memory that takes.
+    if not value.HasField("tensor") or any(dimension.size != 1 for dimension in value.tensor.tensor_shape.dim):
+        return None
+    from tensorboard.util.tensor_util import make_ndarray
 
+    try:
         array = make_ndarray(value.tensor)
-        if array.size == 1 and array.dtype.kind in "fiub":
-            return float(array.reshape(()).item())
-    return None
+    except Exception:  # a shape, a type and contents that do not fit each other
+        return None
+    return float(array.reshape(()).item()) if array.size == 1 and array.dtype.kind in "fiub" else None
 
 
 def _starts_right(path: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rltriage.engine.rows import Record
-from rltriage.engine.sources.base import SourceStats
+from rltriage.engine.sources.base import SourceStats, to_step
 from rltriage.rules.errors import SourceError
 
 SQLITE = b"SQLite format 3\x00"
@@ -39,8 +39,8 @@ class TrackioStore:
         self.stats = SourceStats()
         self.config: Mapping[str, Any] = {}
         self._last = 0
-        self._configured: set[str] = set()
-        self._names: dict[str, str] = {}
+        self._configured: set[Any] = set()
+        self._names: dict[Any, str] = {}
 
     def records(self) -> Iterator[Record]:
         """Everything that is stored now; SourceError if the file cannot be read."""
@@ -75,14 +75,15 @@ class TrackioStore:
             values = _object(metrics)
             if values:
                 self.stats.records += 1
-                yield Record(values, step=step, time=_unix(timestamp), run=self._run(run_id, name))
+                yield Record(values, step=to_step(step), time=_unix(timestamp), run=self._run(run_id, name))
             else:
                 self.stats.refuse(row, "a record that is no JSON object")
 
-    def _run(self, run_id: str, name: str) -> str:
+    def _run(self, run_id: Any, name: Any) -> str:
         """The run's name, with the start of its id where another run has the same name."""
         if run_id not in self._names:
-            self._names[run_id] = f"{name}-{run_id[:8]}" if name in self._names.values() else name
+            taken = str(name) in self._names.values()
+            self._names[run_id] = f"{name}-{str(run_id)[:8]}" if taken else str(name)
         return self._names[run_id]
 
 

@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterable
 
 from rltriage.engine.rows import Record
-from rltriage.engine.sources.base import SourceStats
+from rltriage.engine.sources.base import SourceStats, to_step
 
 _START = re.compile(r"(?:^|\s)step:(\d+)\s+-\s+(?=\S)")
-_PAIR = re.compile(r"^([A-Za-z_][^\s:]*(?:[^:]*[^\s:])?):(\S+)$")
-_GOES_ON = re.compile(r"^\s*-\s+\S+:|^\S*\s+-\s+[A-Za-z_][\w/.@-]*:\S|^[A-Za-z_][\w/.@-]*/[\w/.@-]*:\S+$")
+_NAME = re.compile(r"[A-Za-z_]")
+_GOES_ON = re.compile(r"^\s*-\s+\S+:|^\S*\s+-\s+[A-Za-z_][\w/.@-]*:\S|^(?=[\w.@-]*/)[A-Za-z_][\w/.@-]*:\S+$")
 _WHOLE = re.compile(r":(?:[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|nan|inf)|np\.\w+\([^()]*\))\s*$")
+_LONGEST_VALUE = 200
+MAX_TEXT = 1 << 17
+"""Characters of a folded row, about two thousand metrics: what goes on longer is no row."""
 
 
 class VerlConsole:
@@ -29,7 +32,8 @@ class VerlConsole:
             self._pending = line[start.start() :].strip("\n")
             self._number = number
             return done
-        if self._pending and (_GOES_ON.match(line) or not _WHOLE.search(self._pending)) and len(line) < 10_000:
+        fits = len(line) < 10_000 and len(self._pending) + len(line) < MAX_TEXT
+        if self._pending and fits and (_GOES_ON.match(line) or not _WHOLE.search(self._pending[-_LONGEST_VALUE:])):
             self._pending = _join(self._pending, line)
             return ()
         return self.flush(True) or None
@@ -41,13 +45,13 @@ class VerlConsole:
         values: dict[str, str] = {}
         step, broken = 0, 0
         for part in text.strip().split(" - "):
-            pair = _PAIR.match(part.strip())
-            if pair is None:
+            name, _, value = part.strip().partition(":")
+            if not _NAME.match(name) or name[-1].isspace() or value.split() != [value]:
                 broken += 1
-            elif pair.group(1) == "step":
-                step = int(pair.group(2))
+            elif name == "step":
+                step = to_step(value) or 0
             else:
-                values[pair.group(1)] = pair.group(2)
+                values[name] = value
         if broken:
             self._stats.refuse(self._number, f"{broken} parts of a verl row are no name:number")
         return (Record(values, step=step),) if values else ()

@@ -109,7 +109,9 @@ class _Pages:
             Route("/static/report.css", self.style),
             Mount("/static", StaticFiles(directory=HERE / "static")),
         ]
-        return Starlette(routes=routes, exception_handlers={404: self.nothing_here})
+        app = Starlette(routes=routes, exception_handlers={404: self.nothing_here})
+        app.router.redirect_slashes = False  # no address here has one at its end, and the redirection takes UTF-8 alone
+        return app
 
     # Pages.
 

@@ -6,17 +6,21 @@ import csv
 import json
 import math
 import os
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from rltriage.engine.facts import resolve
 from rltriage.engine.feed import Feed, run_ids
 from rltriage.engine.intake import Intake, decide, find_profile
 from rltriage.engine.rows import Record, Row
 from rltriage.engine.sources import open_source
 from rltriage.rules.errors import RltriageError
+from rltriage.rules.profiles import ConfigSource
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
 REAL = os.environ.get("RLTRIAGE_CASES")
@@ -292,3 +296,90 @@ def test_a_configuration_in_every_record_is_facts() -> None:
     assert rows[0] == Row(3, {"reward": 1.5, "entropy": 0.5, "approx_kl": 0.25})
     assert (intake.run.profile, intake.run.facts["clip_eps"].value) == ("rllib", 0.3)
     assert intake.run.facts["clip_eps"].provenance == "logged"
+
+
+@pytest.mark.parametrize(
+    ("values", "mean"),
+    [([0.1, 0.2], 0.15), ([math.inf, -math.inf], math.nan), ([1e308, 1e308, 1e308], math.inf), ([math.nan, 1.0], math.nan)],
+)
+def test_the_mean_of_several_names_of_any_numbers(values: list[float], mean: float) -> None:
+    """Infinities of both signs and sums beyond the largest float are numbers like any others."""
+    _, rows = read([{"step": 1, **{f"val-core/{i}/acc/mean@8": x for i, x in enumerate(values)}}], profile="verl")
+    assert rows[0].metrics["eval_pass"] == pytest.approx(mean, nan_ok=True)
+
+
+def test_divisors_too_small_to_multiply() -> None:
+    """Two divisors whose product is 0 in floats are divided by one after the other."""
+    source = ConfigSource(product=("a", "b"), divide_by=("c", "d"))
+    profile = replace(find_profile("generic"), config={"minibatches": (source,)})
+    facts, _ = resolve(profile, {"a": 1e-200, "b": 1.0, "c": 1e-200, "d": 1e-200}, "declared")
+    assert facts["minibatches"].value == pytest.approx(1e200)
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf])
+def test_a_time_that_is_no_time(time: float) -> None:
+    """A source's wall time that is no finite number is unknown."""
+    assert Intake("run", "generic").row(Record({"reward": 1.0}, step=1, time=time)) == Row(1, {"reward": 1.0}, None)
+
+
+def test_sets_of_names_without_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of a log that makes up names is bounded by their number; its rows are the same."""
+    monkeypatch.setattr("rltriage.engine.intake.MAX_PLANNED", 50)
+    intake, rows = read([{"step": n, **{f"n{n}_{k}": 1.0 for k in range(20)}} for n in range(9)], profile="generic")
+    assert len(intake._plans) == 3 and len(rows) == 9 and all(len(row.metrics) == 20 for row in rows)
+
+
+class Odd:
+    """Raises whatever it is asked."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __float__(self) -> float:
+        raise RuntimeError("no number")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no comparison")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (Odd(), "Odd"),
+        (10**400, math.inf),
+        (-(10**400), -math.inf),
+        (Path("a/b"), "a/b"),
+        (Decimal("0.5"), 0.5),
+        ([Odd(), (1, None)], ["Odd", [1, None]]),
+        (True, True),
+        (3, 3),
+    ],
+    ids=["odd", "huge", "negative", "path", "decimal", "list", "true", "three"],
+)
+def test_a_configuration_of_any_objects(value: Any, plain: Any) -> None:
+    """Facts are plain values, declared, beside the log or in it: no object of a script's ends the watching of its run."""
+    for given in ({"config": {"algorithm": "grpo", "kl_coef": value}}, {"beside": {"kl_coef": value}}):
+        intake, _ = read([trl(1)], **given)
+        assert intake.run.facts["kl_coef"].value == plain
+    intake, rows = read([{"config": {"kl_coef": value}}, trl(1)], profile="trl")
+    assert intake.run.facts["kl_coef"].value == plain and len(rows) == 1
+
+
+def test_numpy_values_in_a_configuration() -> None:
+    """Arrays are text, scalars numbers, and a truth value stays one."""
+    numpy = pytest.importorskip("numpy")
+    config = {"kl_coef": numpy.float32(0.5), "lr": numpy.array([1.0, 2.0]), "top_k": numpy.int64(3)}
+    intake, _ = read([trl(1)], config={**config, "async_lag": numpy.bool_(True)})
+    facts = {name: fact.value for name, fact in intake.run.facts.items()}
+    assert (facts["kl_coef"], facts["lr"], facts["top_k"]) == (0.5, "[1. 2.]", 3)
+    assert facts["async_lag"] is True
+
+
+def test_mappings_that_hold_each_other_are_followed_to_a_bound() -> None:
+    """A row that holds itself is read as far as it is new; it costs a moment, not the training run."""
+    inner: dict[str, Any] = {"reward": 1.0}
+    inner.update({f"k{n}": inner for n in range(9)})
+    _, rows = read([{"step": 1, "reward": 0.5, "more": inner}], profile="generic")
+    assert rows[0].metrics["reward"] == 0.5 and len(rows[0].metrics) <= 200_000

@@ -137,6 +137,11 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     [
         ("", "not a reference"),
         ("[1, 2]", "not a reference"),
+        ("[" * 5000, "not a reference"),
+        (
+            '{"format": 1, "name": "r", "runs": [], "facts": {}, "phases": [[0, Infinity]], "metrics": {}}',
+            "not a reference",
+        ),
         ("{}", "format"),
         ('{"format": 2}', "this version reads 1"),
         ('{"format": 1, "name": "r", "runs": [], "facts": {}, "phases": [[3, 3], [1, 1]], "metrics": {}}', "rising order"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rltriage.engine import ruletests
 from rltriage.engine.ruletests import firing_example, run_rule_tests
 from rltriage.rules.catalogue import load_catalogue
 from rltriage.rules.errors import RulePackError
@@ -108,6 +109,18 @@ def test_config_and_steps(run):
         ("{name: a, rule: gap, series: {x: 0x5}, silent: true}", "hexadecimal"),
         ('{name: a, rule: gap, series: {x: "1"}, expect: [{when: 3}]}', "`when` is no field"),
         ('{name: a, series: {x: "1"}, silent: true}', "no rule is named"),
+        ("{name: a, rule: gap, series: all, silent: true}", "`series` must be a mapping"),
+        ('{name: a, rule: gap, series: {x: "1"}, expect: [fires]}', "must be a mapping"),
+        ('{name: a, rule: gap, series: {x: "1"}, config: kl_coef, silent: true}', "`config` must be a mapping"),
+        ('{name: a, rule: gap, series: {x: "1"}, config: {kl_coef: {a: 1}}, silent: true}', "the field `kl_coef` must be"),
+        ('{name: a, rule: gap, series: {x: "1"}, steps: {first: one}, silent: true}', "`first` must be a whole number"),
+        ('{name: a, rule: gap, series: {x: "1"}, steps: {firts: 1}, silent: true}', "no field `firts`"),
+        ('{name: a, rule: gap, series: {x: "1"}, silence: long, silent: true}', "`silence` must be a number"),
+        ('{name: a, rule: gap, series: {x: "1"}, reference: {x: [1]}, silent: true}', "must have 2 elements"),
+        ('{name: a, rule: gap, series: {x: "1"}, silent: [[gap]]}', "must be text"),
+        ('{name: a, rule: gap, series: {x: "1"}, exact: 1, silent: true}', "`exact` must be true or false"),
+        ('{name: [a], rule: gap, series: {x: "1"}, silent: true}', "`name` must be text"),
+        ('{name: a, rule: gap, series: {x: "1x999999999999"}, silent: true}', "is no value of a series"),
     ],
 )
 def test_a_mistake_in_a_test_is_an_error_with_its_place(run, test, message):
@@ -115,3 +128,13 @@ def test_a_mistake_in_a_test_is_an_error_with_its_place(run, test, message):
     with pytest.raises(RulePackError, match=r"mine\.tests\.yaml:3:") as raised:
         run(f"  - {test}")
     assert message in str(raised.value)
+
+
+def test_the_tests_of_a_file_make_a_bounded_number_of_rows(run, monkeypatch):
+    """A short text can stand for a hundred thousand rows: the file is refused at the test that makes them too many."""
+    monkeypatch.setattr(ruletests, "MAX_ALL_VALUES", 100)
+    test = '  - {name: a, rule: gap, series: {logp_gap: "0x60"}, silent: true}'
+    (result,) = run(test)
+    assert result.passed
+    with pytest.raises(RulePackError, match=r"tests\.yaml:4:.*more than 100 values"):
+        run(f"{test}\n{test}")

@@ -1,6 +1,7 @@
 """`rltriage.yaml`: every problem at once, at its place, without repeating a secret."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -215,6 +216,41 @@ def test_the_name_of_a_missing_file_is_shown(tmp_path, name):
     """As files are usually named."""
     with pytest.raises(DeliveryError, match=re.escape(f"the secret file {tmp_path / name} cannot be read")):
         Secret(file=str(tmp_path / name))()
+
+
+def test_a_secret_is_a_small_file(tmp_path):
+    """A folder, a pipe, a device without an end and a huge file are refused with the reason, and waited for by nobody."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_text("x" * 70_000)
+    for file, says in (("", "a folder"), ("pipe", "a pipe"), ("large", "longer than 65536"), ("none", "No such file")):
+        with pytest.raises(DeliveryError, match=f"cannot be read: .*{says}"):
+            Secret(file=str(tmp_path / file))()
+    if os.path.exists("/dev/zero"):
+        with pytest.raises(DeliveryError, match="a device"):
+            Secret(file="/dev/zero")()
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ('sources: [{path: "~nobody-of-this-name/x"}]', "2:18"),
+        ('sources: [{path: x, reference: [a, "~nobody-of-this-name/x"]}]', "2:36"),
+        ('rules: {extra: ["~nobody-of-this-name/x"]}', "2:17"),
+        ('state_dir: "~nobody-of-this-name"', "2:12"),
+        ('web: {token: {file: "~nobody-of-this-name/x"}}', "2:21"),
+        ('receivers: [{name: a, webhook: {file: "~nobody-of-this-name/x"}}]', "2:39"),
+    ],
+)
+def test_the_home_of_nobody(line, place):
+    """A path below the home folder of a user that there is not is a problem at its place."""
+    (found,) = problems(f"version: 1\n{line}")
+    assert f":{place}: " in found and "there is no home folder" in found
+
+
+@pytest.mark.parametrize("line", ['sources: [{path: "a\\0b"}]', 'web: {token: {file: "\\0"}}', 'listen: "\\0:1"'])
+def test_no_text_holds_a_character_that_ends_it(line):
+    """U+0000, which YAML can spell, is refused where it stands: no system takes it in a path or a name."""
+    assert "a text holds the character U+0000" in "".join(problems(f"version: 1\n{line}"))
 
 
 def test_a_secret_has_one_place():

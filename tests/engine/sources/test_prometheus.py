@@ -136,6 +136,30 @@ def test_options_and_refusals(serve: Callable[[Answer], str]) -> None:
         PrometheusServer("http://127.0.0.1:9/?minutes=-1")
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        "[1]",
+        '[{"metric": [], "values": [[1, "1"]]}]',
+        '[{"metric": {}, "values": [1]}]',
+        '[{"metric": {}, "values": [["../x", "1"]]}]',
+        '[{"metric": {}, "values": [[1, null]]}]',
+        "[" * 5000,
+    ],
+)
+def test_answers_of_another_shape(serve: Callable[[Answer], str], result: str) -> None:
+    """A server that answers with something else is one clear error, and a counted one when followed."""
+
+    def answer(path: str, _: dict[str, str]) -> str:
+        data = '[1, "1000"]' if path.endswith("/query") else result
+        return f'{{"status": "success", "data": {{"result": {data}}}}}'
+
+    source = open_source(serve(answer))
+    with pytest.raises(SourceError, match="not a Prometheus server"):
+        list(source.records())
+    assert source.poll() == [] and source.stats.bad == 1
+
+
 def test_a_login_is_sent_and_never_shown(serve: Callable[[Answer], str]) -> None:
     """`user:password@` becomes basic authentication; neither name nor errors hold it."""
     logins.clear()

@@ -53,6 +53,18 @@ def test_a_trackio_project(tmp_path: Path) -> None:
     connection.close()
 
 
+def test_a_trackio_project_with_other_types(tmp_path: Path) -> None:
+    """SQLite keeps any value in any column: ids and names become text, and a step that is no whole number is counted."""
+    path = tmp_path / "project.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(TRACKIO.replace("TEXT NOT NULL", "").replace("step INTEGER NOT NULL", "step"))
+    for run_id, step in ((1, "x"), (2, 1e308), (3, b"2"), (4, 5.0)):
+        add(connection, run_id, 7, step, {"reward": 0.5})  # type: ignore[arg-type]
+    connection.close()
+    found = [(intake.run.id, row.step) for intake, row in Feed(open_source(str(path)), "project").rows()]
+    assert found == [("7", 0), ("7-2", 0), ("7-3", 0), ("7-4", 5)]
+
+
 def test_another_database_is_no_log(tmp_path: Path) -> None:
     """An SQLite file of something else, and a broken one, are one clear error."""
     connection = sqlite3.connect(tmp_path / "x.db")
@@ -87,6 +99,40 @@ def test_an_mlflow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert feed.poll() == []
     client.log_metric(run, "actor/pg_loss", 9.0, step=2)
     assert [row.metrics for _, row in feed.poll()] == [{"loss": 9.0}]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("*/*/metrics/reward", "1700000000000 half\n"),
+        ("*/*/metrics/reward", "\udc80"),
+        ("*/*/metrics/reward", "1" * 400 + " 0.5 0\n"),
+        ("*/*/meta.yaml", "[" * 400),
+        ("*/*/meta.yaml", "run_id: [x"),
+        ("*/*/meta.yaml", "start_time: x"),
+        ("[1-9]*/meta.yaml", "- x"),
+        ("[1-9]*/meta.yaml", "{}"),
+        ("*/*/params/beta", "\udcff"),
+    ],
+)
+def test_a_damaged_mlflow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog, file: str, content: str) -> None:
+    """Whatever MLflow's client stumbles over is one clear error, or a run that is left out, and shows no traceback."""
+    mlflow = pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    store = tmp_path / "store"
+    client = mlflow.MlflowClient(tracking_uri=store.as_uri())
+    run = client.create_run(client.create_experiment("e"), run_name="mine").info.run_id
+    client.log_param(run, "beta", "0.1")
+    client.log_metric(run, "reward", 0.5, step=0)
+    (path,) = store.glob(file)
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    source = open_source(f"mlflow:{store.as_uri()}")
+    try:
+        list(source.records())
+    except SourceError as error:
+        assert str(error).startswith(f"mlflow:{store.as_uri()}"[7:]) and "\n" not in str(error)
+        assert source.poll() == [] and source.stats.bad == 1
+    assert not any(record.exc_info for record in caplog.records if record.name.startswith("mlflow.store"))
 
 
 def test_no_mlflow_store(tmp_path: Path) -> None:

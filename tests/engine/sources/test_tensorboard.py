@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not instal
 
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import masked_crc32c
 from tensorboard.util.tensor_util import make_tensor_proto
 
 
@@ -97,3 +99,60 @@ def test_a_folder_without_events_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "events.out.tfevents.1.host").write_text("hello")
     with pytest.raises(SourceError, match="is no run"):
         open_source(str(tmp_path))
+
+
+def framed(content: bytes, claimed: int | None = None) -> bytes:
+    """A record as event files frame it, with right checksums, even of a length that is not its own."""
+    head = struct.pack("<Q", len(content) if claimed is None else claimed)
+    crc = [struct.pack("<I", masked_crc32c(part)) for part in (head, content)]
+    return head + crc[0] + content + crc[1]
+
+
+def event(step: int, **content: Any) -> event_pb2.Event:
+    summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag="losses/approx_kl", **content)])
+    return event_pb2.Event(wall_time=1.7e9, step=step, summary=summary)
+
+
+def huge() -> Any:
+    tensor = make_tensor_proto(0.5)
+    for _ in range(3):
+        tensor.tensor_shape.dim.add(size=1 << 20)
+    return tensor
+
+
+def crooked() -> Any:
+    tensor = make_tensor_proto([[0.5]])
+    tensor.ClearField("tensor_content")
+    tensor.ClearField("float_val")
+    tensor.dtype = 99
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("hostile", "bad"),
+    [
+        (framed(b"\xff" * 20), 1),
+        (framed(event(2, tensor=huge()).SerializeToString()), 0),
+        (framed(event(2, tensor=crooked()).SerializeToString()), 0),
+    ],
+    ids=["no event", "a tensor larger than memory", "a tensor that contradicts itself"],
+)
+def test_whole_records_that_are_no_scalars(tmp_path: Path, hostile: bytes, bad: int) -> None:
+    """What is no event is counted, what is no scalar left out, and what follows is read."""
+    path = tmp_path / "log"
+    start = framed(event_pb2.Event(file_version="brain.Event:2").SerializeToString())
+    one, three = (framed(event(step, simple_value=0.5).SerializeToString()) for step in (1, 3))
+    path.write_bytes(start + one + hostile + three)
+    source = open_source(str(path))
+    assert [record.step for record in source.records()] == [1, 3]
+    assert source.stats.bad == bad
+
+
+def test_a_record_that_claims_to_be_larger_than_memory(tmp_path: Path) -> None:
+    """It ends the reading of its file, and is counted."""
+    path = tmp_path / "log"
+    start = framed(event_pb2.Event(file_version="brain.Event:2").SerializeToString())
+    path.write_bytes(start + framed(event(1, simple_value=0.5).SerializeToString()) + framed(b"", claimed=1 << 62))
+    source = open_source(str(path))
+    assert [record.step for record in source.records()] == [1]
+    assert source.stats.bad == 1

@@ -78,6 +78,23 @@ def test_any_bytes_get_an_answer(client, path: bytes, query: bytes, cookie: byte
         assert client.get(place + target.lstrip("/"), headers={"Cookie": sent}).status_code in (200, 404)
 
 
+@pytest.mark.parametrize("path", ["/runs", "/static", "/api/runs/", "/runs/"])
+def test_a_query_of_any_bytes(feed, path: str) -> None:
+    """Bytes that are no UTF-8 are answered like others, at addresses that a slash would complete too."""
+    asgi = {"version": "3.0", "spec_version": "2.3"}
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"\xce", "headers": [], "asgi": asgi}
+    sent = []
+
+    async def receive():
+        return {"type": "http.request"}
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(make_app(feed.board)(scope, receive, send))
+    assert sent[0]["status"] == 404
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.text(max_size=20), metric=st.text(max_size=20), value=st.floats())
 def test_any_names_have_a_page(client, feed, name: str, metric: str, value: float) -> None:

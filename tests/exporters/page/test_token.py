@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
+from fuzzing.bounds import bounded
 from starlette.testclient import TestClient
 
 from rltriage.exporters.gauges import Gauges
@@ -41,6 +42,26 @@ def test_without_the_token_nothing_is_told(reader) -> None:
         assert reader.get("/", headers={"Authorization": header.encode("latin-1")}).status_code == 401
     for cookie in ("", TOKEN, "0" * 64, '"', "\xff"):
         assert reader.get("/", headers={"Cookie": f"{COOKIE}={cookie}".encode("latin-1")}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "cookie", ["=" * 16_000 + "\xff", "a=" * 8000 + "\x00", "a=b" * 5000 + "\xff c", "a;" * 8000, '"' * 16_000]
+)
+def test_no_cookie_holds_up_the_page(reader, cookie: str) -> None:
+    """Whoever is not logged in may send any cookie: looking at 16 KiB of it takes no time that others would wait for."""
+
+    def ask(_: bytes) -> None:
+        assert reader.get("/", headers={"Cookie": cookie.encode("latin-1")}).status_code == 401
+
+    bounded(ask, seconds=1.0)(b"")
+
+
+def test_the_cookie_is_found_among_others(reader) -> None:
+    """Other programs of the same host name have cookies of their own, well-formed or not."""
+    mine = reader.get(f"/?token={TOKEN}").headers["set-cookie"].partition(";")[0]
+    reader.cookies.clear()
+    for others in ("{}", "a=1; {}", "{}; b={{c}}", 'x;; =; "q=; {} ; z'):
+        assert reader.get("/", headers={"Cookie": others.format(mine)}).status_code == 200, others
 
 
 def test_people_get_a_form_and_scripts_a_line(reader) -> None:
