@@ -140,7 +140,9 @@ def test_alerts_outlive_their_run_so_that_they_are_told_and_a_resumed_run_goes_o
 def test_a_question_says_where_it_is_answered(tmp_path: Path, written: bool, wanted: str) -> None:
     """Runs that a file names are told more by that file, those of the command line by its option."""
     path = tmp_path / "run.jsonl"
-    sources = parse_config(f"version: 1\nsources: [{{path: {path}}}]").sources if written else [SourceConfig("path", str(path))]
+    sources = (
+        parse_config(f"version: 1\nsources: [{{path: {path}}}]").sources if written else [SourceConfig("path", str(path))]
+    )
     told: list[str] = []
     fleet = Fleet(
         sources,
