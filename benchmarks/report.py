@@ -4,9 +4,10 @@
 
 A healthy run; one in which failing answers grow and the policy leaves its reference from the middle on; and (asked for by
 --runs) noise around one half for every metric, which no run logs and at which half of the rules hold now and then. Prints
-one JSON object a run: seconds of `rltriage report run.jsonl -o report.html` as one waits for it and of processor time, the
-page's size, and with --parts what of the processor time is reading the rows, collecting the curves and rendering; the rest
-are the rules.
+one JSON object a run: seconds of `rltriage report run.jsonl -o report.html` as one waits for it and of processor time, how
+many times as long that is as the standard library's `json.loads` of the lines takes just before and after (which a slow
+machine slows as well), the page's size, and with --parts what of the processor time is reading the rows, collecting the
+curves and rendering; the rest are the rules.
 """
 
 from __future__ import annotations
@@ -51,14 +52,26 @@ RUNS: dict[str, Callable[[int], Iterator[str]]] = {
 }
 
 
+def loads(log: Path) -> float:
+    """Processor time of `json.loads` of all lines."""
+    spent = 0.0
+    with log.open() as file:
+        for line in file:
+            begin = time.process_time()
+            json.loads(line)
+            spent += time.process_time() - begin
+    return spent
+
+
 def command(log: Path) -> dict[str, float]:
     """The whole command on a log."""
-    page = log.with_suffix(".html")
+    page, plain = log.with_suffix(".html"), loads(log)
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, "-m", "rltriage", "report", log, "-o", page], check=True, stdout=subprocess.DEVNULL)
     wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"seconds": wall, "cpu_seconds": used, "page_kib": page.stat().st_size / 1024}
+    times = used / ((plain + loads(log)) / 2)
+    return {"seconds": wall, "cpu_seconds": used, "times_json": times, "page_kib": page.stat().st_size / 1024}
 
 
 def parts(log: Path) -> dict[str, float]:
