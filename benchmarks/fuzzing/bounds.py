@@ -34,9 +34,10 @@ def bounded(judge: Callable[[bytes], None], seconds: float = SECONDS) -> Callabl
         raise TooSlow
 
     def judged(data: bytes) -> None:
-        seen = _Tracebacks()
+        seen, log = _Tracebacks(), logging.getLogger("rltriage")
         before, hard = resource.getrlimit(resource.RLIMIT_AS)
-        logging.getLogger("rltriage").addHandler(seen)
+        log.addHandler(seen)
+        loud, log.propagate = log.propagate, False  # who collects what is logged may not be able to write hostile text
         previous = signal.signal(signal.SIGVTALRM, stop)
         resource.setrlimit(resource.RLIMIT_AS, (_size() + BYTES if _STATM.exists() else before, hard))
         signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
@@ -46,7 +47,8 @@ def bounded(judge: Callable[[bytes], None], seconds: float = SECONDS) -> Callabl
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             resource.setrlimit(resource.RLIMIT_AS, (before, hard))
             signal.signal(signal.SIGVTALRM, previous)
-            logging.getLogger("rltriage").removeHandler(seen)
+            log.propagate = loud
+            log.removeHandler(seen)
         if seen.error is not None:
             raise seen.error
 
