@@ -65,7 +65,7 @@ class Intake:
         self._learnt = False
         self._decimals: dict[str, int | None] = {}
         self._nulls_are_nan = False
-        self._recent: dict[str, float] = {}
+        self._recent: set[str] = set()
         self._ordinal = -1
         self._last_step = -1
         self._rank_zero = False
@@ -173,13 +173,12 @@ class Intake:
 
     def _metrics(self, plan: Plan, values: Mapping[str, Any]) -> dict[str, float] | None:
         """The metrics of a record, or None if it holds a mapping and must be flattened first."""
-        metrics = None if plan.others is None else _less(values, plan.others)
-        if metrics is None:
-            picked = plan.pick(values)
-            kinds = set(map(type, picked))
-            if dict in kinds:
-                return None
-            metrics = self._numbers(plan, picked) if kinds - _FLOAT else dict(zip(plan.names, picked, strict=True))
+        metrics = plan.take(values)
+        kinds = set(map(type, metrics.values()))
+        if dict in kinds:
+            return None
+        if kinds - _FLOAT:
+            metrics = self._numbers(metrics)
         for name, transform in plan.transforms:
             if name in metrics:
                 value = transform(metrics[name], values)
@@ -199,10 +198,10 @@ class Intake:
             metrics["adv_abs_max"] = max(abs(metrics["adv_min"]), abs(metrics["adv_max"]))
         return metrics
 
-    def _numbers(self, plan: Plan, picked: Iterable[Any]) -> dict[str, float]:
+    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float]:
         """The numbers among values of any kind."""
         metrics: dict[str, float] = {}
-        for name, value in zip(plan.names, picked, strict=True):
+        for name, value in values.items():
             number = value if type(value) is float else self._other(name, value)
             if number is not None:
                 metrics[name] = number
@@ -308,14 +307,6 @@ class Intake:
             self._planned += len(values)
             self._plans[tuple(values)] = plan
         return plan
-
-
-def _less(values: Mapping[str, Any], others: Iterable[str]) -> dict[str, float] | None:
-    """A copy of a record without some keys, which is what costs least; None where a value is no float."""
-    metrics = dict(values)
-    for key in others:
-        del metrics[key]
-    return None if set(map(type, metrics.values())) - _FLOAT else metrics
 
 
 class _Copies:

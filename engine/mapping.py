@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rltriage.engine.facts import config_value
+from rltriage.engine.rows import picker
 from rltriage.engine.sources.base import to_float
 from rltriage.rules.profiles import METRICS, MetricSource, Profile, is_pattern, match
 
@@ -46,14 +46,10 @@ class Plan(NamedTuple):
     step: str | None
     time: str | None
     entries: tuple[Entry, ...]
-    names: tuple[str, ...]
-    """The canonical names of the entries."""
-    pick: Callable[[Mapping[str, Any]], tuple[Any, ...]]
-    """The values of the entries out of a record."""
+    take: Callable[[Mapping[str, Any]], dict[str, Any]]
+    """The values of the entries out of a record, under their canonical names."""
     transforms: tuple[tuple[str, Transform], ...]
     """The entries that have one."""
-    others: tuple[str, ...] | None
-    """The keys that are no entries; None unless all entries keep names and values, so that a record is a row less these."""
     groups: tuple[Group, ...]
     logged: tuple[tuple[str, str], ...]
     unmapped: tuple[str, ...]
@@ -68,17 +64,29 @@ class Plan(NamedTuple):
 def plan_for(profile: Profile, values: Mapping[str, Any], config: Mapping[str, Any]) -> Plan:
     """The plan for records with the keys of `values`; `config` holds what a metric may have to be divided by."""
     if not all(isinstance(key, str) for key in values):
-        return Plan(None, None, (), (), _nothing, (), None, (), (), (), summary=False, config=False)
+        return Plan(None, None, (), _nothing, (), (), (), (), summary=False, config=False)
     return _Planner(profile, values, config).plan()
 
 
-def _nothing(values: Mapping[str, Any]) -> tuple[Any, ...]:
-    return ()
+def _nothing(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {}
 
 
-def _picker(keys: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """`itemgetter` of two keys and more; of one it would give no tuple."""
-    return itemgetter(*keys) if len(keys) > 1 else lambda values: tuple([values[key] for key in keys])
+def _take_as_it_is(others: Iterable[str]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """A record whose names are ours already is copied as a whole, which is what costs least, less its other keys."""
+
+    def take(values: Mapping[str, Any]) -> dict[str, Any]:
+        metrics = dict(values)
+        for key in others:
+            del metrics[key]
+        return metrics
+
+    return take
+
+
+def _take_renamed(entries: Sequence[Entry]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    names, pick = [name for _, name, _ in entries], picker([key for key, _, _ in entries])
+    return lambda values: dict(zip(names, pick(values), strict=True))
 
 
 class _Planner:
@@ -96,13 +104,13 @@ class _Planner:
         self._used: set[str] = set()
 
     def plan(self) -> Plan:
-        keys = self._values
-        step = next((key for key in (*self._profile.step_keys, *STEP_KEYS) if key in keys), None)
+        values = self._values
+        step = next((key for key in (*self._profile.step_keys, *STEP_KEYS) if key in values), None)
         if step is None and self._profile.fold:
             step = next((self._bare[key] for key in self._profile.step_keys if key in self._bare), None)
-        time = next((key for key in TIME_KEYS if key in keys and _is_unix(keys[key])), None)
+        time = next((key for key in TIME_KEYS if key in values and _is_unix(values[key])), None)
         self._used.update(key for key in (step, time, "run") if key is not None)
-        self._used.update(key for key in self._profile.step_keys if key in keys and key.endswith("step"))
+        self._used.update(key for key in self._profile.step_keys if key in values and key.endswith("step"))
         entries: list[Entry] = []
         groups: list[Group] = []
         for name, sources in self._profile.metrics.items():
@@ -111,29 +119,24 @@ class _Planner:
         logged = [
             (key, fact) for fact, names in self._profile.logged.items() for name in names if (key := self._find(name))
         ]
-        rest = [key for key in keys if key not in self._used]
+        rest = [key for key in values if key not in self._used]
         entries += [(key, key, None) for key in rest if key not in mapped]
         entries = list(map(self._defined, entries))
-        same = all(key == name and transform is None for key, name, transform in entries)
-        if same:
-            place = {key: index for index, key in enumerate(keys)}
-            entries.sort(key=lambda entry: place[entry[0]])
+        ours = {key for key, name, _ in entries if key == name}
         return Plan(
             step,
             time,
             tuple(entries),
-            tuple(name for _, name, _ in entries),
-            _picker(tuple(key for key, _, _ in entries)),
+            _take_as_it_is(tuple(values.keys() - ours)) if len(ours) == len(entries) else _take_renamed(entries),
             tuple((name, transform) for _, name, transform in entries if transform is not None),
-            tuple(keys.keys() - {name for _, name, _ in entries}) if same else None,
             tuple(groups),
             tuple(logged),
             tuple(
-                key for key in rest if key not in METRICS and not key.startswith("check_") and type(keys[key]) is not dict
+                key for key in rest if key not in METRICS and not key.startswith("check_") and type(values[key]) is not dict
             ),
-            summary=not _SUMMARY.isdisjoint(keys),
+            summary=not _SUMMARY.isdisjoint(values),
             config=step is None and not (mapped - {"lr", "loss", "truncated_frac", "clip_frac"}),
-            rank=next((key for key in RANK_KEYS if key in keys), None),
+            rank=next((key for key in RANK_KEYS if key in values), None),
             aside=bool(self._profile.axis) and not any(match(self._profile.axis, bare) for bare in self._bare),
         )
 

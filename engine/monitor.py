@@ -108,10 +108,7 @@ class Monitor:
         return None if first is None or self._last is None else self._last - first
 
     def healthy(self, metrics: Iterable[str]) -> dict[str, tuple[float, float]]:
-        """(low, high) of those metrics that a healthy reference that fits the run knows at the newest step.
-
-        Within the values that a metric can have: a share of -0.2 is not healthy, it is impossible.
-        """
+        """(low, high), as far as it can be, of those metrics that a reference that fits the run knows at its step."""
         reference, age = self._reference, self.age
         if reference is None or reference.why_not or age is None:
             return {}
@@ -120,11 +117,7 @@ class Monitor:
             bounds = reference.bounds(metric, age)
             if bounds is not None:
                 info = self._alerts.catalogue.metrics.get(metric)
-                low, high = (info.low, info.high) if info is not None else (None, None)
-                found[metric] = (
-                    bounds[0] if low is None else max(bounds[0], low),
-                    bounds[1] if high is None else min(bounds[1], high),
-                )
+                found[metric] = bounds if info is None else info.within(*bounds)
         return found
 
     # Rows.

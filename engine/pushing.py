@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 from rltriage.engine.aggregates import Series
+from rltriage.engine.rows import picker
 from rltriage.rules.conditions.base import Tracker
 
 REWINDABLE = 256
@@ -68,9 +68,7 @@ def known_of(series: tuple[Series, ...], before: Known | None) -> Known:
     tracked = tuple(one for one in series if one.pushes)
     if before is not None and before.series == series:
         return Known(before.series, before.pick, tracked)
-    names = [one.name for one in series]
-    pick = itemgetter(*names) if len(names) > 1 else lambda row: [row[name] for name in names]
-    return Known(series, pick, tracked)
+    return Known(series, picker([one.name for one in series]), tracked)
 
 
 def push(known: Known, row: Mapping[str, float], index: int, left: list[Series]) -> None:

@@ -6,7 +6,7 @@ What is dear to compute is remembered in the run's `memo` until the series has a
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import inf
 from operator import ge, gt, le, lt
@@ -177,7 +177,7 @@ class Comparison:
         if stat == "mean":
             margin = 1e-9 * abs(bound) + 1e-300  # the mean of equal numbers may be rounded beyond them
             low, high = low + margin, high - margin
-        outside = sum(not low <= value <= high for value in values)
+        outside = _outside(values, low, high)
         if (stat == "max" and high == inf) or (stat == "min" and low == -inf):
             stays = low <= values[-1] <= high
         elif stat == "median":
@@ -185,6 +185,11 @@ class Comparison:
         else:
             stays = stat in ("mean", "max", "min", "first") and not outside
         return (Guard(metric, low, high),) if stays else None
+
+
+def _outside(values: Iterable[float], low: float, high: float) -> int:
+    """How many lie there; a median stays inside while less than half do."""
+    return sum(not low <= value <= high for value in values)
 
 
 class Start:
@@ -301,7 +306,7 @@ class GainZ(_Remembered):
             low, high = first + min(shifts) - margin, first + max(shifts) + margin
             edges = (high, inf) if current > high else (-inf, low) if current < low else None
             values = past.series[self.metric].values[-self.size :]
-            if edges is None or 2 * sum(not edges[0] <= value <= edges[1] for value in values) >= len(values):
+            if edges is None or 2 * _outside(values, *edges) >= len(values):
                 return None
             return Guard(self.metric, *edges), Guard(ROWS, 0.0, RESTING)
 

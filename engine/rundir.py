@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -77,16 +76,16 @@ def claim(parent: str | os.PathLike[str], name: str) -> str:
 
     Makes the folder with an empty `rows.jsonl`, which is what claims it. Raises OSError where that cannot be made.
     """
-    for number in itertools.count(1):
-        each = name if number == 1 else f"{name}-{number}"
+    number, each = 1, name
+    while True:
         folder = Path(parent) / safe_name(each)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             open(folder / ROWS, "xb").close()
+            return each
         except FileExistsError:
-            continue
-        return each
-    raise AssertionError("numbers do not end")
+            number += 1
+            each = f"{name}-{number}"
 
 
 def row_line(row: Row) -> bytes:
@@ -144,14 +143,6 @@ class RunDirectory:
             "rltriage_version": version,
         }
         self._write_run()
-
-    def row(self, row: Row) -> None:
-        """Append a row as one line, in one write."""
-        self.write_rows(row_line(row))
-
-    def alert(self, alert: Mapping[str, Any]) -> None:
-        """Append one alert or incident object (already plain, strict JSON data)."""
-        self.write_alerts(alert_line(alert))
 
     def write_rows(self, lines: bytes) -> int:
         """Append whole lines of rows, in one write; how many are in the file. Raises OSError where none is."""

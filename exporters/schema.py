@@ -30,6 +30,8 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 TIME: Schema = {"type": ["number", "null"], "description": "Unix seconds"}
 SEVERITY: Schema = {"enum": list(SEVERITIES)}
 WORST: Schema = {"enum": ["", *SEVERITIES], "description": "The worst that stands, empty if nothing does"}
+MAYBE_STEP: Schema = {"type": ["integer", "null"]}
+MAYBE_TEXT: Schema = {"type": ["string", "null"]}
 RUN_STATE: Schema = {"enum": list(RUN_STATES)}
 ACTIONS = ("continue", "stop", "roll back")
 
@@ -48,6 +50,11 @@ def closed(description: str, **properties: Schema) -> Schema:
 def several(item: Schema) -> Schema:
     """A list of these."""
     return {"type": "array", "items": item}
+
+
+def optional(shape: Schema) -> Schema:
+    """This or null."""
+    return {"oneOf": [shape, {"type": "null"}]}
 
 
 def table(value: Schema) -> Schema:
@@ -76,7 +83,7 @@ def shapes(refer: Refer) -> dict[str, Schema]:
 
 
 def _lines(refer: Refer) -> dict[str, Schema]:
-    test: Schema = {"oneOf": [refer("test"), {"type": "null"}]}
+    test: Schema = optional(refer("test"))
     return {
         "alert": closed(
             "An alert at one of its transitions",
@@ -95,7 +102,7 @@ def _lines(refer: Refer) -> dict[str, Schema]:
             values=table(refer("number")),
             suspects=several(refer("suspect")),
             first_test=test,
-            explained_by={"type": ["string", "null"], "description": "The rule that explains it"},
+            explained_by={**MAYBE_TEXT, "description": "The rule that explains it"},
             question=TEXT,
             labels=table(TEXT),
         ),
@@ -126,8 +133,8 @@ def _lines(refer: Refer) -> dict[str, Schema]:
             bad_rows=COUNT,
             segments=COUNT,
             profile=TEXT,
-            first_step={"type": ["integer", "null"]},
-            last_step={"type": ["integer", "null"]},
+            first_step=MAYBE_STEP,
+            last_step=MAYBE_STEP,
             rules_evaluated=COUNT,
             rules_skipped=several(closed("A rule that could not have fired", rule=TEXT, why=TEXT)),
             unmapped=TEXTS,
@@ -138,8 +145,8 @@ def _lines(refer: Refer) -> dict[str, Schema]:
             **_head("seed"),
             run=TEXT,
             seed=STEP,
-            fault={"type": ["string", "null"]},
-            row={"type": ["integer", "null"], "description": "The row from which on the fault was the first suspect"},
+            fault=MAYBE_TEXT,
+            row={**MAYBE_STEP, "description": "The row from which on the fault was the first suspect"},
             alerts=table(COUNT),
         ),
     }
@@ -155,15 +162,15 @@ def _report(refer: Refer) -> Schema:
         headline=TEXT,
         advice={**TEXT, "description": "What to do with the run meanwhile; empty without an incident"},
         reasons=several(closed("Why the first suspect is suspected", seen=TEXT, rules=TEXT)),
-        first_test={"oneOf": [refer("howto"), {"type": "null"}]},
+        first_test=optional(refer("howto")),
         rows=COUNT,
-        first_step={"type": ["integer", "null"]},
-        last_step={"type": ["integer", "null"]},
+        first_step=MAYBE_STEP,
+        last_step=MAYBE_STEP,
         last_time=TIME,
         restarts=COUNT,
         profile=TEXT,
         labels=table(TEXT),
-        incident={"oneOf": [refer("incident"), {"type": "null"}]},
+        incident=optional(refer("incident")),
         standing={**several(refer("alert")), "description": "Alerts that nothing has resolved, the strongest first"},
         timeline={**several(refer("alert")), "description": "Every transition, the newest 400"},
         checks=several(refer("check")),
@@ -187,7 +194,7 @@ def _parts(refer: Refer) -> dict[str, Schema]:
         "suspect": closed(
             "A fault that may be the cause",
             fault=TEXT,
-            number={"type": ["integer", "null"], "description": "The chapter's number"},
+            number={**MAYBE_STEP, "description": "The chapter's number"},
             title=TEXT,
             score={"type": "number", "minimum": 0, "maximum": 1},
         ),
@@ -205,7 +212,7 @@ def _parts(refer: Refer) -> dict[str, Schema]:
             command=TEXT,
             already_run={**TEXT, "description": "What the run has logged of it"},
         ),
-        "note": closed("What an info alert adds", rule=TEXT, fault={"type": ["string", "null"]}, question=TEXT),
+        "note": closed("What an info alert adds", rule=TEXT, fault=MAYBE_TEXT, question=TEXT),
         "change": closed("A config fact that differs", fact=TEXT, before={}, now={}, against=TEXT),
         "fact": closed("A config fact", value={}, provenance={"enum": list(get_args(Provenance))}, source=TEXT),
         "check": closed(
@@ -214,7 +221,7 @@ def _parts(refer: Refer) -> dict[str, Schema]:
             check=TEXT,
             title=TEXT,
             passed={"type": ["boolean", "null"]},
-            value={"oneOf": [number, {"type": "null"}]},
+            value=optional(number),
         ),
         "chart": closed(
             "Curves that are read together",

@@ -35,11 +35,11 @@ T = TypeVar("T")
 
 
 class Lines(NamedTuple):
-    """What one report adds to the files, and who waits for it: the lock is released once it is written."""
+    """What one report adds to the files. With alerts somebody waits for it: the lock is released once it is written."""
 
     rows: bytes
     alerts: bytes
-    written: Lock
+    written: Lock | None
 
 
 class _End(NamedTuple):
@@ -90,7 +90,7 @@ class Journal:
         self._given += size
         self._queue.put(lines)
         self._start()
-        if lines.alerts and not self._late:
+        if lines.written is not None and not self._late:
             self._late = not lines.written.acquire(timeout=PATIENCE)
         since = self._since
         if since is not None and time.monotonic() - since > HANGS_SECONDS:
@@ -121,8 +121,9 @@ class Journal:
         alerts = [alert_json(alert, self._catalogue) for alert in report.alerts if alert.state != "pending"]
         if report.incident is not None:
             alerts.append(incident_json(report.incident, self._catalogue))
-        written = Lock()
-        written.acquire()
+        written = Lock() if alerts else None
+        if written is not None:
+            written.acquire()
         return Lines(b"" if row is None else row_line(row), b"".join(map(alert_line, alerts)), written)
 
     def _start(self) -> None:
@@ -141,7 +142,7 @@ class Journal:
 
     def _pass(self) -> bool:
         """Write all that waits, in order; False once the run has ended."""
-        batch, end = [self._queue.get()], None
+        batch = [self._queue.get()]
         with suppress(queue.Empty):
             while True:
                 batch.append(self._queue.get_nowait())
@@ -151,14 +152,16 @@ class Journal:
         self._write(self.directory.write_alerts, [each.alerts for each in lines])
         for each in lines:
             self._taken += len(each.rows) + len(each.alerts)
-            each.written.release()
+            if each.written is not None:
+                each.written.release()
         self._late, self._since = False, None
-        for end in (each for each in batch if isinstance(each, _End)):
+        ends = [each for each in batch if isinstance(each, _End)]
+        for end in ends:
             try:
                 self.directory.end(*end)
             except Exception:
                 self._say(self.directory.run_id, "the end of the run could not be written", fault=True)
-        return end is None
+        return not ends
 
     def _write(self, append: Callable[[bytes], int], lines: list[bytes]) -> None:
         count = sum(each.count(b"\n") for each in lines)

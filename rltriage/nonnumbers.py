@@ -92,12 +92,11 @@ class NonNumbers:
             self._note(run, name, value)
 
     def _note(self, run: str, name: str, value: Any) -> None:
-        known = self.counts.get(name)
-        if known is None and len(self.counts) >= MOST_NAMES:
-            name = _OTHERS
-            known = self.counts.get(name, 1)
+        new = name not in self.counts
+        if new and len(self.counts) >= MOST_NAMES:
+            name, new = _OTHERS, False
         self.counts[name] = self.counts.get(name, 0) + 1
-        if known is not None:
+        if not new:
             return
         with suppress(Exception):  # a value that cannot be described
             warn("run=%s: %s is %s, which no rule can read: %s (said once)", run, name, *_words(value))

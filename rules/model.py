@@ -159,6 +159,10 @@ class MetricInfo:
     low: float | None = None
     high: float | None = None
 
+    def within(self, low: float, high: float) -> tuple[float, float]:
+        """What of a range the metric can have: a share of -0.2 is not healthy, it is impossible."""
+        return low if self.low is None else max(low, self.low), high if self.high is None else min(high, self.high)
+
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rltriage.exporters.page.guard import COOKIE
-from rltriage.exporters.schema import COUNT, RUN_STATE, TEXT, TIME, WORST, closed, several, shapes
+from rltriage.exporters.schema import COUNT, MAYBE_STEP, RUN_STATE, TEXT, TIME, WORST, closed, several, shapes
 
 _RUN = {
     "name": "run",
@@ -34,7 +34,7 @@ SCHEMAS: dict[str, Any] = {
         fault={**TEXT, "description": "First suspect now, empty if nothing is suspected"},
         headline=TEXT,
         rows=COUNT,
-        last_step={"type": ["integer", "null"]},
+        last_step=MAYBE_STEP,
         last_time=TIME,
         alerts={**COUNT, "description": "Alerts that stand"},
         url={**TEXT, "description": "The run's page"},

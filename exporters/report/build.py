@@ -118,14 +118,11 @@ def line_of(run: Collector, name: str, reference: Reference | None = None, info:
     """One metric's course, with its healthy band where a reference has one, within the values that the metric can have."""
     curve = run.curves[name]
     buckets = tuple(curve.buckets())
-    low, high = (info.low, info.high) if info is not None else (None, None)
     band = []
     for bucket in buckets:
         healthy = reference.band(name, bucket.step - (run.first_step or 0)) if reference is not None else None
         if healthy is not None:
-            lower, upper = healthy.bounds
-            lower = lower if low is None else max(lower, low)
-            band.append((bucket.step, lower, upper if high is None else min(upper, high)))
+            band.append((bucket.step, *(healthy.bounds if info is None else info.within(*healthy.bounds))))
     return Line(name, buckets, curve.width, tuple(curve.gaps), tuple(band))
 
 

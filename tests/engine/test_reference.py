@@ -22,7 +22,7 @@ from rltriage.engine.reference import (
 )
 from rltriage.engine.report import ConfigChange
 from rltriage.engine.rows import Fact, Row, Run
-from rltriage.engine.rundir import RunDirectory
+from rltriage.engine.rundir import RunDirectory, row_line
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.loader import load_rules
 
@@ -177,7 +177,7 @@ def test_what_differs_in_config_is_said_against_reference_and_earlier_run(tmp_pa
     reference = build(runs(facts={"lr": Fact(1e-3, "declared"), "kl_coef": Fact(0.04, "declared")}), "mine")
     run = tmp_path / "r1"
     files = RunDirectory(run, "r1", config={"lr": 1e-2, "steps": 5}, profile="generic")
-    files.row(Row(0, {"reward": 0.1}))
+    files.write_rows(row_line(Row(0, {"reward": 0.1})))
     files.close()
     fitted = Fitted((reference, read_reference(run)))
     facts = {"lr": Fact(1e-2, "declared"), "kl_coef": Fact(0, "logged")}

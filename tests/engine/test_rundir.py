@@ -10,7 +10,16 @@ import pytest
 
 from rltriage.engine.feed import Feed
 from rltriage.engine.rows import Row
-from rltriage.engine.rundir import RUN, RunDirectory, read_run_json, row_line, safe_name, strict, write_atomically
+from rltriage.engine.rundir import (
+    RUN,
+    RunDirectory,
+    alert_line,
+    read_run_json,
+    row_line,
+    safe_name,
+    strict,
+    write_atomically,
+)
 from rltriage.engine.sources import open_source
 from rltriage.rules.errors import RltriageError, SourceError
 
@@ -20,7 +29,7 @@ ROWS = [Row(0, {"reward": 0.1, "check_mask": 1.0, "kl_ref": math.inf}, time=1.7e
 def written(path: Path) -> RunDirectory:
     run = RunDirectory(path, "run-1", config={"kl_coef": 0.1, "beta": 9}, labels={"team": "a"}, version="0.1.0")
     for row in ROWS:
-        run.row(row)
+        run.write_rows(row_line(row))
     return run
 
 
@@ -40,7 +49,7 @@ def test_a_followed_directory_gives_each_row_once(tmp_path: Path) -> None:
     run = written(tmp_path / "r")
     feed = Feed(open_source(str(tmp_path / "r")), "r")
     assert [row.step for _, row in feed.poll()] == [0, 1]
-    run.row(Row(2, {"reward": 0.3}))
+    run.write_rows(row_line(Row(2, {"reward": 0.3})))
     assert [row.step for _, row in feed.poll()] == [2] and feed.poll() == []
 
 
@@ -52,7 +61,7 @@ def test_resume_appends_after_a_half_line(tmp_path: Path) -> None:
     with pytest.raises(RltriageError, match="already holds rows"):
         RunDirectory(tmp_path / "r", "run-1")
     run = RunDirectory(tmp_path / "r", "run-1", resume=True)
-    run.row(Row(3, {"reward": 0.3}))
+    run.write_rows(row_line(Row(3, {"reward": 0.3})))
     run.close()
     feed = Feed(open_source(str(tmp_path / "r")), "r")
     assert [row.step for _, row in feed.rows()] == [0, 1, 3] and feed.source.stats.bad == 1
@@ -61,9 +70,11 @@ def test_resume_appends_after_a_half_line(tmp_path: Path) -> None:
 def test_alerts_are_strict_json(tmp_path: Path) -> None:
     """The alert journal takes plain data only; what is not finite must be text by then."""
     run = written(tmp_path / "r")
-    run.alert({"id": "x", "values": {"kl_ref": strict(math.nan), "a": strict(-math.inf), "b": strict(0.5)}})
+    run.write_alerts(
+        alert_line({"id": "x", "values": {"kl_ref": strict(math.nan), "a": strict(-math.inf), "b": strict(0.5)}})
+    )
     with pytest.raises(ValueError, match="JSON compliant"):
-        run.alert({"x": math.nan})
+        run.write_alerts(alert_line({"x": math.nan}))
     run.close()
     line = json.loads((tmp_path / "r" / "alerts.jsonl").read_text())
     assert line["values"] == {"kl_ref": "NaN", "a": "-Infinity", "b": 0.5}

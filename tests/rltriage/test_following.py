@@ -10,7 +10,7 @@ import pytest
 
 from rltriage.engine.report import StepReport
 from rltriage.engine.rows import Row, Run
-from rltriage.engine.rundir import RunDirectory
+from rltriage.engine.rundir import RunDirectory, row_line
 from rltriage.following import ALERTS_OUTLIVE, Fleet, RunNames
 from rltriage.rules.config import SourceConfig, parse_config
 from rltriage.rules.loader import load_rules
@@ -72,7 +72,9 @@ def followed(path: Path, heard: Heard) -> Fleet:
 
 def rows(directory: RunDirectory, first: int, last: int, kl: float) -> None:
     for step in range(first, last):
-        directory.row(Row(step, {"reward": 0.5, "entropy": 0.5, "kl_ref": kl, "grad_norm": 0.2, "lr": 1e-3}, 1e9 + step))
+        directory.write_rows(
+            row_line(Row(step, {"reward": 0.5, "entropy": 0.5, "kl_ref": kl, "grad_norm": 0.2, "lr": 1e-3}, 1e9 + step))
+        )
 
 
 @pytest.mark.parametrize("state", ["finished", "crashed"])

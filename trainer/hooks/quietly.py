@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from rltriage.rules.errors import RltriageError
-
-_log = logging.getLogger("rltriage")
+from rltriage.saying import warn
 
 
 def quietly(what: str, call: Callable[..., object], *arguments: Any, **named: Any) -> None:
@@ -19,5 +16,4 @@ def quietly(what: str, call: Callable[..., object], *arguments: Any, **named: An
     except RltriageError:
         raise
     except Exception:
-        with suppress(Exception):
-            _log.warning("%s failed; training goes on", what, exc_info=True)
+        warn("%s failed; training goes on", what, exc_info=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-_log = logging.getLogger("rltriage")
+from rltriage.saying import warn
 
 # torchrun, accelerate and DeepSpeed set RANK; the others are launchers that start one process per rank themselves.
 _RANKS = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
@@ -49,6 +47,5 @@ def any_rank_wants(flag: bool, device: Any, modules: Mapping[str, Any] = sys.mod
         return bool(shared.item())
     except Exception:
         if flag:
-            with suppress(Exception):
-                _log.warning("the run should stop, but ranks cannot tell each other", exc_info=True)
+            warn("the run should stop, but ranks cannot tell each other", exc_info=True)
         return False
