@@ -288,29 +288,52 @@ class GainZ(_Remembered):
         return None if spread is None else z_score(current - first, standard_error(spread, self.parts))
 
     def keeps(self, limit: Reader) -> Callable[[History], Guards | None]:
-        """How a comparison with a limit rests: for a few rows, in which the noise cannot change by much, on one side.
-
-        The side is that of the level at which (now - start) / error is the limit, for any error that there may be; most of
-        the newest observations lie on it, so that their median stays there.
-        """
+        """How a comparison with a limit rests: for as long as values lie where they do if that decides, else for a few rows."""
 
         def rest(past: History) -> Guards | None:
             bound, z = limit(past), self(past)
-            noise = self.scale.span(past, RESTING)
-            if bound is None or z is None or noise is None:
+            if bound is None or z is None:
                 return None
-            first, current = self.begin(past), self.now(past)
-            assert first is not None and current is not None
-            shifts = [bound * standard_error(scale, self.parts) for scale in noise]
-            margin = 1e-9 * (abs(first) + max(map(abs, shifts))) + 1e-300
-            low, high = first + min(shifts) - margin, first + max(shifts) + margin
-            edges = (high, inf) if current > high else (-inf, low) if current < low else None
-            values = past.series[self.metric].values[-self.size :]
-            if edges is None or 2 * _outside(values, *edges) >= len(values):
+            values = past.series[self.metric].values[-self.scale.size :]
+            first = self.begin(past)
+            assert first is not None
+            edges = self._decided(bound, first, min(values), max(values))
+            if edges is not None:
+                return (Guard(self.metric, *edges),)
+            edges = self._near(bound, first, past)
+            if edges is None or 2 * _outside(values[-self.size :], *edges) >= self.size:
                 return None
             return Guard(self.metric, *edges), Guard(ROWS, 0.0, RESTING)
 
         return rest
+
+    def _decided(self, bound: float, first: float, low: float, high: float) -> tuple[float, float] | None:
+        """Within which values the gain stays on its side of the limit for good, if those of late span `low` to `high`.
+
+        One of the other sign, however small the noise is; one that is beyond it, though the noise be as large as differences
+        within these edges can make it.
+        """
+        if bound > 0.0 and high <= first:
+            return -inf, first
+        if bound < 0.0 and low >= first:
+            return first, inf
+        room = (high - low) / 4.0
+        low, high = low - room, high + room
+        shift = bound * standard_error(NORMAL * (high - low), self.parts)
+        margin = 1e-9 * (abs(first) + abs(shift)) + 1e-300
+        if (bound >= 0.0 and low > first + shift + margin) or (bound <= 0.0 and high < first + shift - margin):
+            return low, high
+        return None
+
+    def _near(self, bound: float, first: float, past: History) -> tuple[float, float] | None:
+        """The side of the level at which the gain is the limit, for any noise that there may be in the next few rows."""
+        noise, current = self.scale.span(past, RESTING), self.now(past)
+        if noise is None or current is None:
+            return None
+        shifts = [bound * standard_error(scale, self.parts) for scale in noise]
+        margin = 1e-9 * (abs(first) + max(map(abs, shifts))) + 1e-300
+        low, high = first + min(shifts) - margin, first + max(shifts) + margin
+        return (high, inf) if current > high else (-inf, low) if current < low else None
 
 
 NUMBERS = (int, float)

@@ -75,9 +75,13 @@ class Sleeper:
         self.patience = PATIENCE + (self.patience - PATIENCE) % LONGER
 
     def ring(self, past: History) -> None:
-        """Its rows are over: it may rest again at once."""
-        if self._rise(past):
-            self.again = past.index
+        """Its rows are over, which was worth it if they were enough: it may rest again at once."""
+        slept = past.index - self.again
+        if not self._rise(past):
+            return
+        if slept >= PATIENCE:
+            self.calm_down()
+        self.again = past.index
 
     def _rise(self, past: History) -> bool:
         """Leave the series that it sleeps on; false if it is awake."""
