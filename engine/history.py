@@ -46,7 +46,8 @@ class History:
 
     Metrics that the run has not logged are the layout's blank series, which nobody pushes into. `memo` holds what readers
     computed, `kept` the counters of conditions, `fired` the levels at which rules fired, `alarms` who wakes at which row,
-    `alike` who wakes when a row has other finite metrics than `keys`, those of the newest one, or some that are not finite.
+    `alike` who wakes when a row has other finite metrics than `keys`, those of the newest one, or some that are not finite;
+    `stirs` counts who fell asleep or woke.
     """
 
     __slots__ = (
@@ -73,6 +74,7 @@ class History:
         "row",
         "series",
         "step",
+        "stirs",
         "strides",
         "version",
     )
@@ -99,7 +101,7 @@ class History:
         self.alike: list[Sleeper] = []
         self.keys: tuple[str, ...] = ()
         self.names: frozenset[str] = frozenset()
-        self.epoch = 0
+        self.epoch = self.stirs = 0
         self.strides = Strides()
         self.now: float | None = None
         self.index = -1

@@ -205,9 +205,7 @@ class Monitor:
             if observed(series, index):
                 hook.wake(history)
                 self._count(hook)
-        for state in plan.rules:
-            if state.guards is not None:
-                continue
+        for state in self._planner.awake(plan):
             try:
                 holds = state.check(history)
                 if holds or state.busy:

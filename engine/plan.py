@@ -84,6 +84,7 @@ class Planner:
         self._states = states
         self._stated = stated
         self._plans: dict[object, Plan] = {}
+        self._awake: tuple[Plan | None, int, list[RuleState]] = (None, 0, [])
         self.hooks = tuple(Counting(hook, place) for place, hook in enumerate(history.layout.hooks))
 
     def plan(self, names: tuple[str, ...], merged: frozenset[str] = frozenset()) -> Plan:
@@ -95,6 +96,14 @@ class Planner:
                 self._plans.clear()
             found = self._plans[key] = self._make(names, merged, found)
         return found
+
+    def awake(self, plan: Plan) -> list[RuleState]:
+        """Those of a plan's rules that do not rest: few, and in most rows the same as in the row before."""
+        before, stirs, awake = self._awake
+        if before is not plan or stirs != self._history.stirs:
+            awake = [state for state in plan.rules if state.guards is None]
+            self._awake = (plan, self._history.stirs, awake)
+        return awake
 
     def _make(self, names: tuple[str, ...], merged: frozenset[str], before: Plan | None) -> Plan:
         history, states, hooks = self._history, self._states, self.hooks

@@ -288,7 +288,7 @@ class GainZ(_Remembered):
         return None if spread is None else z_score(current - first, standard_error(spread, self.parts))
 
     def keeps(self, limit: Reader) -> Callable[[History], Guards | None]:
-        """How a comparison with a limit rests: for as long as values lie where they do if that decides, else for a few rows."""
+        """How a comparison with a limit rests: while values lie where they do if that decides, else for a few rows."""
 
         def rest(past: History) -> Guards | None:
             bound, z = limit(past), self(past)
@@ -310,8 +310,8 @@ class GainZ(_Remembered):
     def _decided(self, bound: float, first: float, low: float, high: float) -> tuple[float, float] | None:
         """Within which values the gain stays on its side of the limit for good, if those of late span `low` to `high`.
 
-        One of the other sign, however small the noise is; one that is beyond it, though the noise be as large as differences
-        within these edges can make it.
+        One of the other sign, however small the noise is; one that is beyond it, though the noise be as large as
+        differences within these edges can make it.
         """
         if bound > 0.0 and high <= first:
             return -inf, first

@@ -48,6 +48,7 @@ class Sleeper:
             self._lose_patience(past)
             return
         self.guards, self.again = guards, past.index
+        past.stirs += 1
         for metric, low, high in guards:
             if metric == ROWS:
                 past.alarms.setdefault(past.index + int(high) + 1, []).append(self)
@@ -93,6 +94,7 @@ class Sleeper:
             elif guard.metric != ROWS:
                 leave(past.series[guard.metric], self)
         self.guards = None
+        past.stirs += 1
         return True
 
     def _lose_patience(self, past: History) -> None:
@@ -125,6 +127,7 @@ def disturb(series: Series, past: History) -> None:
 
 def wake_all(sleepers: Iterable[Sleeper], past: History) -> None:
     """What everybody relied on has changed."""
+    past.stirs += 1
     for sleeper in sleepers:
         sleeper.guards = None
         sleeper.calm_down()

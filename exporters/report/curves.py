@@ -99,13 +99,15 @@ class Curve:
 
     def _fill(self) -> None:
         """Close the newest bucket if it is full."""
-        if len(self._tail) < self.width:
+        tail = self._tail
+        if len(tail) < self.width:
             return
         self._steps.append(self._tail_step)
-        self._lows.append(min(self._tail))
-        self._highs.append(max(self._tail))
-        self._means.append(mean(self._tail))
-        self._tail.clear()
+        self._means.append(mean(tail))
+        tail.sort()  # quicker than looking for the smallest and for the largest
+        self._lows.append(tail[0])
+        self._highs.append(tail[-1])
+        tail.clear()
         if len(self._steps) >= self._most:
             self._halve()
 

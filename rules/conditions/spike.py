@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf, nextafter
@@ -19,15 +18,18 @@ QUIET = 8
 
 
 class Neighbourhood(Observer):
-    """The last |values| before the newest, in order of arrival and sorted; quiet ones stay out."""
+    """The last |values| before the newest, in order of arrival; quiet ones stay out.
 
-    __slots__ = ("arrival", "ignore", "latest", "peak", "size", "sorted")
+    They are sorted when somebody asks, which at most rows nobody does.
+    """
+
+    __slots__ = ("_sorted", "arrival", "ignore", "latest", "peak", "size")
 
     def __init__(self, size: int, ignore: float) -> None:
         self.size = size
         self.ignore = ignore
         self.arrival = array("d")
-        self.sorted: list[float] = []
+        self._sorted: list[float] | None = None
         self.peak = 0.0
         self.latest: float | None = None
 
@@ -36,9 +38,9 @@ class Neighbourhood(Observer):
         before = self.latest
         if before is not None and before >= self.ignore * self.peak:
             self.arrival.append(before)
-            insort(self.sorted, before)
             if len(self.arrival) > self.size:
-                del self.sorted[bisect_left(self.sorted, self.arrival.pop(0))]
+                del self.arrival[0]
+            self._sorted = None
         self.latest = latest = abs(value)
         if latest > self.peak:
             self.peak = latest
@@ -51,17 +53,24 @@ class Neighbourhood(Observer):
     def rewind(self, values: Sequence[float], step: int) -> None:
         """Start again from the surviving values; the peak is kept."""
         del self.arrival[:]
-        self.sorted.clear()
+        self._sorted = None
         self.latest = None
         for value in values:
             self.push(value)
+
+    @property
+    def ordered(self) -> list[float]:
+        """The neighbourhood from the smallest to the largest."""
+        if self._sorted is None:
+            self._sorted = sorted(self.arrival)
+        return self._sorted
 
     def room(self, factor: float) -> tuple[float, float] | None:
         """An interval around all values, newest included, whose top is `factor` times its bottom; None if they are wider.
 
         While new values stay in it, the median is at least its bottom, so that none is beyond `factor` times the median.
         """
-        values = (*self.sorted[:1], *self.sorted[-1:], self.latest or 0.0)
+        values = (*self.ordered[:1], *self.ordered[-1:], self.latest or 0.0)
         least, most = min(values), max(values)
         if not 0.0 < most <= factor * least:
             return None
@@ -70,16 +79,16 @@ class Neighbourhood(Observer):
 
     def least_median(self, rows: int) -> float:
         """The median is at least this for so many more values; the neighbourhood is full."""
-        return self.sorted[max(0, (len(self.sorted) - 1) // 2 - rows)] if len(self.sorted) > 2 * rows else 0.0
+        return self.ordered[max(0, (len(self.ordered) - 1) // 2 - rows)] if len(self.ordered) > 2 * rows else 0.0
 
     def median(self) -> float:
         """The median of the neighbourhood; the caller has checked that there is one."""
-        return sorted_median(self.sorted)
+        return sorted_median(self.ordered)
 
     def deviation(self) -> float:
         """The median absolute deviation of the neighbourhood."""
-        middle = sorted_median(self.sorted)
-        return sorted_median(sorted(abs(value - middle) for value in self.sorted))
+        middle = sorted_median(self.ordered)
+        return sorted_median(sorted(abs(value - middle) for value in self.ordered))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +133,7 @@ class Spike(Kind):
         def check(past: Past) -> bool | None:
             around = tracked(past)
             value = around.latest
-            if value is None or len(around.sorted) < minimum or not fresh(past):
+            if value is None or len(around.arrival) < minimum or not fresh(past):
                 return None
             if value < floor:
                 return False
@@ -147,8 +156,8 @@ class Spike(Kind):
             if value is None or not logged(past):
                 return (renewed(self.metric),)
             if value < floor:
-                return (Guard(self.metric, -below, below),) if len(around.sorted) >= self.min else None
-            if len(around.sorted) < self.window:
+                return (Guard(self.metric, -below, below),) if len(around.arrival) >= self.min else None
+            if len(around.arrival) < self.window:
                 return None
             room = around.room(self.factor)
             if room is not None and room[0] <= value <= room[1]:
@@ -166,8 +175,8 @@ class Spike(Kind):
         """The numbers that the check compares."""
         around, floor, factor, mads, minimum = self._around(view)(past), self.floor, self.factor, self.mads, self.min
         value = around.latest
-        if value is None or len(around.sorted) < minimum:
-            reason = f"{self.metric}: {len(around.sorted)} of {minimum} values before it"
+        if value is None or len(around.arrival) < minimum:
+            reason = f"{self.metric}: {len(around.arrival)} of {minimum} values before it"
             return Verdict(None, {} if value is None else {"value": value}, reason)
         middle, deviation = around.median(), around.deviation()
         values = {"value": value, "median": middle, "mad": deviation}
