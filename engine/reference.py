@@ -38,6 +38,8 @@ SHIPPED = Path(__file__).parents[1] / "rules" / "references"
 NOT_MATCHED = frozenset(("steps", "resumed_at", "resolution"))
 """Facts that may differ between runs that can be compared."""
 
+LARGEST = 1e100
+"""Beyond it, as where there is no number, a run has not had the metric: squares of larger ones overflow."""
 NONE_GIVEN = "no healthy reference for this run: build one from at least 10 healthy runs with `rltriage reference build`"
 
 
@@ -92,9 +94,9 @@ class Reference:
 
     def phase(self, step: int) -> int:
         """Which of the phases holds a step, -1 where none does; between two it is the earlier."""
-        if step < self.phases[0][0] or step > self.phases[-1][1]:
+        if not self.phases or step > self.phases[-1][1]:
             return -1
-        return max(0, bisect_right(self.phases, (step, math.inf)) - 1)
+        return bisect_right(self.phases, (step, math.inf)) - 1
 
     def changes(self, facts: Mapping[str, Any]) -> tuple[ConfigChange, ...]:
         """The config facts that are known on both sides and differ."""
@@ -139,9 +141,9 @@ class Fitted:
         if known == self._known:
             return
         self._known = known
-        misfits = {reference.name: reference.misfit(known) for reference in self._references}
-        self._fitting = next((each for each in self._references if not misfits[each.name]), None)
-        told = [misfits[each.name] for each in self._references if self._given or each.facts.keys() <= known.keys()]
+        misfits = [(each, each.misfit(known)) for each in self._references]
+        self._fitting = next((each for each, misfit in misfits if not misfit), None)
+        told = [misfit for each, misfit in misfits if self._given or each.facts.keys() <= known.keys()]
         self.why_not = "" if self._fitting is not None else told[0] if told else NONE_GIVEN
 
     def changes(self, facts: Mapping[str, Fact]) -> tuple[ConfigChange, ...]:
@@ -154,10 +156,10 @@ class Fitted:
         nearest = min((each.changes(known) for each in meant), key=len, default=())
         return (*nearest, *(change for run in self._earlier for change in run.changes(known)))
 
-    def phase(self, step: int | None) -> tuple[str, int] | None:
-        """The fitting reference and its phase so many steps after the start: while it is the same, so are all bounds."""
+    def phase(self, step: int | None) -> tuple[int, int] | None:
+        """The fitting reference, by its id, and its phase so many steps after the start: with the same, all bounds are."""
         fitting = self._fitting
-        return None if fitting is None or step is None else (fitting.name, fitting.phase(step))
+        return None if fitting is None or step is None else (id(fitting), fitting.phase(step))
 
     def pictured(self, facts: Mapping[str, Fact]) -> tuple[Reference | None, tuple[ConfigChange, ...]]:
         """The reference to draw beside a run, and in what it differs: the fitting one, else the nearest that could.
@@ -230,7 +232,7 @@ def _bands(
             [
                 row[metric]
                 for step, row in run.items()
-                if first <= step <= last and metric in row and math.isfinite(row[metric])
+                if first <= step <= last and metric in row and abs(row[metric]) <= LARGEST
             ]
             for run in runs
         ]

@@ -86,7 +86,7 @@ class WatchedRun:
         self._journals = [sink for sink in self.sinks if isinstance(sink, Journal)]
         self._meters = [sink for sink in self.sinks if isinstance(sink, Meter)]
         self._seconds = 0.0
-        self._phase: tuple[str, int] | None = None
+        self._phase: tuple[int, int] | None = None
         self._healthy: Mapping[str, tuple[float, float]] = {}
         self._ended = False
         for sink in self.sinks:

@@ -13,6 +13,7 @@ from rltriage.engine.reference import (
     NONE_GIVEN,
     Fitted,
     HealthyRun,
+    Reference,
     build,
     needs_reference,
     read_reference,
@@ -81,6 +82,15 @@ def test_a_sparse_metric_is_known_near_the_rows_that_had_it():
     """The neighbours fill the gaps."""
     reference = build(runs(), "r")
     assert all(reference.band("sparse", step) is not None for step in range(7))
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308, float("inf"), float("nan")])
+def test_values_that_no_square_can_hold_are_left_out(value):
+    """A diverged value in one healthy run costs its metric that run, and not the whole reference."""
+    healthy = runs(count=11)
+    healthy[0] = HealthyRun("r0", [Row(row.step, {**row.metrics, "x": value}) for row in healthy[0].rows], FACTS)
+    band = build(healthy, "r").band("x", 4)
+    assert band is not None and (band.low, band.high) == (2.1, 7.0)
 
 
 @given(length=st.integers(1, 900))
@@ -170,6 +180,28 @@ def test_the_first_reference_that_fits_is_used_and_facts_may_come_later():
     assert fitted.bounds("x", 4) is None and "may not fit" in fitted.why_not
     fitted.learn({"lr": Fact(1.0, "logged")})
     assert fitted.bounds("x", 4) is not None and fitted.why_not == ""
+
+
+def test_references_of_one_name_are_told_apart():
+    """A run that comes to fit the second of two namesakes is compared with that one, and its ranges are drawn anew."""
+    one, other = (
+        build(runs(facts={"lr": Fact(1e-3, "declared")}), "r"),
+        build(runs(facts={"lr": Fact(2e-3, "declared")}), "r"),
+    )
+    fitted = Fitted([one, other])
+    fitted.learn({"lr": Fact(1e-3, "declared")})
+    before = fitted.phase(0)
+    fitted.learn({"lr": Fact(2e-3, "declared")})
+    assert fitted.why_not == ""
+    assert fitted.pictured({})[0] is other
+    assert before is not None and fitted.phase(0) not in (None, before)
+
+
+def test_a_reference_without_phases_knows_nothing():
+    """As an earlier run is, which is compared in its configuration alone."""
+    earlier = Reference("before", (), {}, {"lr": 1e-3}, ("before",))
+    assert earlier.phase(0) == -1
+    assert earlier.band("x", 0) is None
 
 
 def test_what_differs_in_config_is_said_against_reference_and_earlier_run(tmp_path):
