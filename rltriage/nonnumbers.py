@@ -15,9 +15,11 @@ DEEPEST = 16
 """Levels of mappings in a row; one that contains itself has no end."""
 MOST_VALUES = 10_000
 """Values of a row that are read: a tenth of a second's work at most, where a loop logs one for each sample."""
+MOST_ITEMS = 32
+"""Of a list that are kept. A configuration in a row may hold short ones; a list is never a metric."""
 _OTHERS = "others"
 _TOO_MANY = object()
-_KEPT = (str, bool, int, float, list, tuple, type(None))
+_KEPT = (str, bool, int, float, type(None))
 
 
 class Odd(NamedTuple):
@@ -30,8 +32,9 @@ class Odd(NamedTuple):
 def read(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], list[Odd]]:
     """A row with Python's own numbers in place of arrays, tensors and the like, each asked for its value once.
 
-    Nothing of it changes any more when the training loop goes on. Texts, None and lists stay in the row, for a framework
-    may mean something by them; other objects, what comes after MOST_VALUES, and a mapping within itself are left out.
+    Nothing of it is the training loop's own, so nothing changes or stays in memory when that goes on. Texts and None stay
+    in the row, for a framework may mean something by them, and of a list the texts and numbers among its first MOST_ITEMS;
+    other objects, what comes after MOST_VALUES, and a mapping within itself are left out.
     """
     odd: list[Odd] = []
     return _read(metrics, odd, [MOST_VALUES], "", (id(metrics),)), odd
@@ -63,9 +66,17 @@ def _read(
             odd.append(Odd(f"{prefix}{name}", value))
         if type(value) in _KEPT:
             row[name] = value
+        elif type(value) is list or type(value) is tuple:
+            row[name] = [item for item in value[:MOST_ITEMS] if _is_plain(item)]
         elif number is not None:
             row[name] = float(number)
     return row
+
+
+def _is_plain(item: Any) -> bool:
+    """Whether it is of a type that cannot change. By identity: a foreign type may raise when it is compared."""
+    kind = type(item)
+    return kind is float or kind is int or kind is str or kind is bool or item is None
 
 
 def _text(name: Any) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 
 import pytest
 
 import rltriage
-from rltriage.nonnumbers import MOST_NAMES, NonNumbers, Odd, read
+from rltriage.nonnumbers import MOST_ITEMS, MOST_NAMES, NonNumbers, Odd, read
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,23 @@ def test_numbers_in_any_clothes_are_none_of_them() -> None:
     assert found | {"e": 0} == row | {"e": 0} and not odd
     found, odd = read({"a": numpy.zeros(3), "b": torch.zeros(3)})
     assert found == {} and [each.name for each in odd] == ["a", "b"]
+
+
+def test_nothing_of_the_loops_own_is_kept() -> None:
+    """Lists change and objects are freed while a row waits for its profile: it has what was there, and holds nothing."""
+
+    class Sample:
+        """An object whose memory the loop wants back."""
+
+    sample = Sample()
+    freed, mine = weakref.ref(sample), {"lengths": [12, sample, 9], "pair": ("a", [sample]), "part": {"of": [sample]}}
+    found = read(mine)[0]
+    mine["lengths"].append(31)  # type: ignore[union-attr]
+    del mine, sample
+    gc.collect()
+    assert found == {"lengths": [12, 9], "pair": ["a"], "part": {"of": []}} and freed() is None
+    found, odd = read({"lengths": list(range(100_000))})
+    assert found == {"lengths": list(range(MOST_ITEMS))} and len(odd) == 1
 
 
 def test_names_without_end_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
