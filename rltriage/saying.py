@@ -7,6 +7,26 @@ import sys
 from contextlib import suppress
 
 _log = logging.getLogger("rltriage")
+MOST_SAID = 100
+"""Different sentences about one run; a fault that words itself anew each time must not fill the log, or memory."""
+
+
+class Once:
+    """What has been said about a run: what fails may fail again in every row. To be asked from any thread."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def first(self, what: str) -> bool:
+        """Whether this is the first time that it is to be said."""
+        if what in self._said or len(self._said) >= MOST_SAID:
+            return False
+        self._said.add(what)
+        return True
+
+    def forget(self, what: str) -> None:
+        """It is over: if it comes back it is said again."""
+        self._said.discard(what)
 
 
 def warn(text: str, *values: object, exc_info: bool = False) -> None:

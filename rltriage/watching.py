@@ -15,7 +15,7 @@ from rltriage.exporters.state import BANDED, Health, RunState
 from rltriage.journal import Journal
 from rltriage.rules.facts import Tell, by_option
 from rltriage.rules.model import RulePack
-from rltriage.saying import warn
+from rltriage.saying import Once, warn
 
 
 class Sink(Protocol):
@@ -65,8 +65,8 @@ def use_rules(sinks: Iterable[Sink], pack: RulePack) -> None:
 class WatchedRun:
     """Evaluates one run's rows and hands each report to every sink, in their order.
 
-    A sink that fails is skipped for that row, counted and said once: watching goes on. `references` are the healthy
-    references that may fit; without any, the shipped ones. `tell` says in questions how somebody answers them.
+    A sink that fails is skipped for that row, counted, and said once for each sink: watching goes on. `references` are the
+    healthy references that may fit; without any, the shipped ones. `tell` says in questions how somebody answers them.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class WatchedRun:
         self.monitor = Monitor(run, pack, pack.catalogue, triage=triage, reference=self._fitted, tell=tell)
         self.sinks = tuple(sinks)
         self._failures = 0
+        self._said = Once()
         self._journals = [sink for sink in self.sinks if isinstance(sink, Journal)]
         self._meters = [sink for sink in self.sinks if isinstance(sink, Meter)]
         self._seconds = 0.0
@@ -165,5 +166,6 @@ class WatchedRun:
             method(*arguments)
         except Exception:
             self._failures += 1
-            if self._failures == 1:
-                warn("run=%s: a sink failed (said once)", self.run.id, exc_info=True)
+            sink = type(getattr(method, "__self__", method)).__name__
+            if self._said.first(sink):
+                warn("run=%s: the sink %s failed (said once)", self.run.id, sink, exc_info=True)
