@@ -1,7 +1,8 @@
 """The run's directory, written from a thread of its own: a disk that hangs, or takes its time, holds nobody up.
 
 A quiet row is handed over in a microsecond and is in the file milliseconds later; for a row with an alert the caller waits
-until it is there, or PATIENCE seconds. In the file means in the operating system's cache: a killed process loses
+until it is there, or PATIENCE seconds. Only where the system starts no more threads does the caller write itself, and
+wait for the disk however long that takes. In the file means in the operating system's cache: a killed process loses
 nothing of it, a machine without power may. Source: issue 5, DESIGN section 10.
 """
 
@@ -21,7 +22,7 @@ from rltriage.engine.rundir import RunDirectory, alert_line, row_line
 from rltriage.exporters.jsonlines import alert_json, incident_json
 from rltriage.exporters.state import RunState
 from rltriage.rules.model import Catalogue, RulePack
-from rltriage.saying import warn
+from rltriage.saying import Once, warn
 
 PATIENCE = 0.05
 """Seconds that a row with an alert waits for the disk; then it is written later."""
@@ -58,14 +59,19 @@ class Journal:
         self.directory = directory
         self._catalogue = catalogue
         self._queue: queue.SimpleQueue[Lines | _End] = queue.SimpleQueue()
-        self._thread: Thread | None = None
-        self._ended = False
-        # Each of these is written by one thread alone.
+        self._said = Once()
+        # Set by the caller alone:
+        self._started = self._ended = False
         self._given = self._dropped = 0
+        self._late: Lock | None = None
+        # Set by who holds `_writing` alone, and that is who writes the files. The thread holds it until the end: where
+        # Ctrl-C leaves open whether one was started another can be, and the two never write at once.
+        self._writing = Lock()
         self._taken = self._failed = 0
-        self._late = False
         self._since: float | None = None
-        self._said: set[str] = set()
+        self._over = False
+        self._open = Lock()
+        self._open.acquire()
 
     def use(self, pack: RulePack) -> None:
         """Take the titles of other faults and tests."""
@@ -90,25 +96,23 @@ class Journal:
         self._given += size
         self._queue.put(lines)
         self._start()
-        if lines.written is not None and not self._late:
-            self._late = not lines.written.acquire(timeout=PATIENCE)
+        if lines.written is not None and (self._late is None or not self._late.locked()):
+            self._late = None if lines.written.acquire(timeout=PATIENCE) else lines.written
         since = self._since
         if since is not None and time.monotonic() - since > HANGS_SECONDS:
             self._say(run.id, "the disk hangs: rows wait in memory until it goes on")
 
     def end(self, run_id: str, state: RunState, now: float) -> None:
-        """Close the files, and say in `run.json` how the run ended; waits CLOSE_SECONDS at most."""
-        if not self._ended:
-            self._queue.put(_End(state, now))
-            self._ended = True
-            self._start()
-        if self._thread is None:
+        """Close the files, and say in `run.json` how the run ended; waits CLOSE_SECONDS at most.
+
+        Without a thread (the module says when) it writes itself, and a disk that hangs is waited for.
+        """
+        if self._over:
             return
-        if not self._thread.is_alive() and not self._queue.empty():  # Ctrl-C came when it was about to start
-            self._pass()
-            return
-        self._thread.join(CLOSE_SECONDS)
-        if self._thread.is_alive():
+        self._ended = True
+        self._queue.put(_End(state, now))  # once more where Ctrl-C interrupted the end: the first that is read holds
+        self._start()
+        if not self._open.acquire(timeout=CLOSE_SECONDS) and not self._over:
             self._say(run_id, "the end of the run could not be written yet: the disk hangs")
 
     def release(self) -> None:
@@ -127,21 +131,30 @@ class Journal:
         return Lines(b"" if row is None else row_line(row), b"".join(map(alert_line, alerts)), written)
 
     def _start(self) -> None:
-        if self._thread is not None:
+        if self._started:
             return
-        self._thread = Thread(target=self._work, name="rltriage-journal", daemon=True)
         try:
-            self._thread.start()
+            Thread(target=self._work, name="rltriage-journal", daemon=True).start()
         except RuntimeError:  # no more threads, or the interpreter is ending: in the caller's own, then
-            self._thread = None
-            self._pass()
+            self._work_here()
+        else:
+            self._started = True
 
     def _work(self) -> None:
-        while self._pass():
-            pass
+        with self._writing:
+            while not self._over:
+                self._pass()
 
-    def _pass(self) -> bool:
-        """Write all that waits, in order; False once the run has ended."""
+    def _work_here(self) -> None:
+        if self._writing.acquire(blocking=False):
+            try:
+                while not self._queue.empty():
+                    self._pass()
+            finally:
+                self._writing.release()
+
+    def _pass(self) -> None:
+        """Write all that waits, in order, once there is something."""
         batch = [self._queue.get()]
         with suppress(queue.Empty):
             while True:
@@ -154,14 +167,16 @@ class Journal:
             self._taken += len(each.rows) + len(each.alerts)
             if each.written is not None:
                 each.written.release()
-        self._late, self._since = False, None
+        self._since = None
         ends = [each for each in batch if isinstance(each, _End)]
-        for end in ends:
+        for end in ends[:1]:
             try:
                 self.directory.end(*end)
             except Exception:
                 self._say(self.directory.run_id, "the end of the run could not be written", fault=True)
-        return not ends
+        if ends and not self._over:
+            self._over = True
+            self._open.release()
 
     def _write(self, append: Callable[[bytes], int], lines: list[bytes]) -> None:
         count = sum(each.count(b"\n") for each in lines)
@@ -171,11 +186,13 @@ class Journal:
             count -= append(b"".join(lines))
         except Exception:
             self._say(self.directory.run_id, "rows or alerts could not be written", fault=True)
+        else:
+            if count:
+                self._say(self.directory.run_id, "rows or alerts are lost: the disk took only a part of them")
         self._failed += count
 
     def _say(self, run_id: str, what: str, fault: bool = False) -> None:
-        if what not in self._said:
-            self._said.add(what)
+        if self._said.first(what):
             warn("run=%s: %s (%s, said once)", run_id, what, self.directory.path, exc_info=fault)
 
 
@@ -184,7 +201,10 @@ def _count(lines: Lines) -> int:
 
 
 def in_time(job: Callable[[], T], seconds: float) -> T:
-    """What a call gives that may hang, as a disk's may. TimeoutError after `seconds`; the call then goes on by itself."""
+    """What a call gives that may hang, as a disk's may. TimeoutError after `seconds`; the call then goes on by itself.
+
+    Where the system starts no more threads it is simply called.
+    """
     result: Future[T] = Future()
 
     def work() -> None:

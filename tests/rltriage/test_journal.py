@@ -108,6 +108,15 @@ def test_an_alert_waits_for_a_hanging_disk_once(
         def release(self) -> None:
             self.lock.release()
 
+        def locked(self) -> bool:
+            return self.lock.locked()
+
+        def __enter__(self) -> None:
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
     monkeypatch.setattr(journal, "Lock", Counted)
     monkeypatch.setattr(journal, "HANGS_SECONDS", 0.0)
     told: list[str] = []
@@ -160,9 +169,9 @@ def test_the_end_waits_for_the_disk_no_longer_than_said(
     run.close()
     assert "the end of the run could not be written yet" in caplog.text
     assert run.log(99, {"reward": 0.5}) == EMPTY
-    assert run._journal is not None and run._journal._thread is not None
+    assert run._journal is not None
     disk.answers.set()
-    run._journal._thread.join(30)
+    assert run._journal._open.acquire(timeout=30)
     assert steps(tmp_path / "r") == list(range(20))
     assert json.loads((tmp_path / "r" / "run.json").read_text())["ended"]["state"] == "finished"
 
@@ -253,6 +262,108 @@ def test_what_an_alert_was_logged_with_survives_a_kill(tmp_path: Path) -> None:
     assert ran.returncode == -9, ran.stderr
     assert steps(tmp_path / "r") == list(range(int(ran.stdout) + 1))
     assert (tmp_path / "r" / "alerts.jsonl").read_text().endswith("}\n")
+
+
+def test_a_batch_that_is_written_in_part_is_said_once_and_counted(
+    files: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that is nearly full takes some of the rows, and raises nothing: what it did not take is no secret."""
+    monkeypatch.setattr(files.directory, "write_rows", lambda lines: lines.count(b"\n") - 1)
+    for step in range(20):
+        files.publish(RUN, Row(step, {"reward": 0.5}), EMPTY)
+        files.publish(RUN, Row(step, {"reward": 0.5}), EMPTY)
+    files.end("r", "finished", 0.0)
+    assert 0 < files.lost <= 40 and caplog.text.count("the disk took only a part of them") == 1
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_ctrl_c_while_the_thread_starts_costs_no_row_and_makes_no_second_writer(
+    files: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: bool
+) -> None:
+    """Whether a thread was begun by then or not, later rows are written while the run goes on, by one thread at a time."""
+    start, write = threading.Thread.start, files.directory.write_rows
+    left, writing, most = [True], [0], [0]
+
+    def interrupted(self: threading.Thread) -> None:
+        first = left.pop() if left else False
+        if began or not first:
+            start(self)
+        if first:
+            raise KeyboardInterrupt
+
+    def watched_write(lines: bytes) -> int:
+        writing[0] += 1
+        most[0] = max(most[0], writing[0])
+        count = write(lines)
+        writing[0] -= 1
+        if lines.endswith(b'"last": 1.0}\n'):
+            written.set()
+        return count
+
+    written = threading.Event()
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(files.directory, "write_rows", watched_write)
+    with pytest.raises(KeyboardInterrupt):
+        files.publish(RUN, Row(0, {"reward": 0.5}), EMPTY)
+    for step in range(1, 300):
+        files.publish(RUN, Row(step, {"reward": 0.5}), EMPTY)
+    files.publish(RUN, Row(300, {"last": 1.0}), EMPTY)
+    assert written.wait(30), "rows wait in memory until the end"
+    files.end("r", "finished", 0.0)
+    assert steps(tmp_path / "r") == list(range(301)) and most == [1]
+    assert json.loads((tmp_path / "r" / "run.json").read_text())["ended"]["state"] == "finished"
+
+
+def test_a_signal_while_the_caller_writes_leaves_a_writer(
+    files: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread at first: the caller writes. A row of a signal's handler comes in the middle of it, and starts a thread."""
+    start, write, asked = threading.Thread.start, files.directory.write_rows, []
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def interrupted(lines: bytes) -> int:
+        if not asked:
+            asked.append(lines)
+            monkeypatch.setattr(threading.Thread, "start", start)
+            files.publish(RUN, Row(1, {"reward": 0.5}), EMPTY)
+        return write(lines)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(files.directory, "write_rows", interrupted)
+    files.publish(RUN, Row(0, {"reward": 0.5}), EMPTY)
+    for step in range(2, 10):
+        files.publish(RUN, Row(step, {"reward": 0.5}), EMPTY)
+    files.end("r", "finished", 0.0)
+    assert steps(tmp_path / "r") == list(range(10))
+
+
+def test_an_end_without_threads_may_be_interrupted_and_done_again(
+    files: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the write of the end, where the caller writes itself: the second end writes it, and does not wait."""
+    real, left = files.directory.end, [True]
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def interrupted(state: str, now: float) -> None:
+        if left:
+            left.clear()
+            raise KeyboardInterrupt
+        real(state, now)
+
+    monkeypatch.setattr(journal, "CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(files.directory, "end", interrupted)
+    files.publish(RUN, Row(0, {"reward": 0.5}), EMPTY)
+    with pytest.raises(KeyboardInterrupt):
+        files.end("r", "finished", 7.0)
+    files.end("r", "crashed", 8.0)
+    assert json.loads((tmp_path / "r" / "run.json").read_text())["ended"] == {"state": "crashed", "time": 8.0}
+    files.end("r", "crashed", 9.0)
+    assert json.loads((tmp_path / "r" / "run.json").read_text())["ended"]["time"] == 8.0
 
 
 BLOCKED = """
