@@ -5,28 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_LIVE: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
+_LEAVE: weakref.WeakKeyDictionary[object, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+R = TypeVar("R")
 
 
-class Owned(Protocol):
-    """What has files or a port that are not a child's."""
+def own(run: R, leave: Callable[[R], None]) -> str:
+    """Remember a run of this process; the token finds it again.
 
-    def _leave(self) -> None:
-        """Let go of them: this process is a child. Must not wait for a lock: who held it may be in the parent alone."""
-        ...
-
-
-_LIVE: weakref.WeakValueDictionary[str, Owned] = weakref.WeakValueDictionary()
-
-
-def own(run: Owned) -> str:
-    """Remember a run of this process; the token finds it again."""
+    In a forked child `leave` lets go of the run's files and port, which are the parent's. It must not hold the run, nor
+    wait for a lock: who held that may be in the parent alone.
+    """
     token = os.urandom(12).hex()
     _LIVE[token] = run
+    _LEAVE[run] = leave
     return token
 
 
-def find(token: str) -> Owned | None:
+def find(token: str) -> object | None:
     """The run of that token, None in any process but the one that opened it and its forked children."""
     return _LIVE.get(token)
 
@@ -44,8 +43,8 @@ def imports_main_again() -> bool:
 
 
 def _leave_all() -> None:
-    for run in list(_LIVE.values()):
-        run._leave()
+    for run, leave in list(_LEAVE.items()):
+        leave(run)
 
 
 if hasattr(os, "register_at_fork"):

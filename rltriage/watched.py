@@ -1,7 +1,7 @@
 """A watched run inside a training script: what `rltriage.watch` returns and every hook writes into.
 
-From the first row on nothing here raises, waits long or stops a run: what goes wrong is counted in `Watch.errors` and said
-once, and training goes on. Source: issue 5, DESIGN sections 5, 9 and 10.
+From the first row on nothing here raises, waits long or stops a run: what goes wrong is counted in `Watch.errors`, each
+kind of it is said once, and training goes on. Source: issue 5, DESIGN sections 5, 9 and 10.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -28,17 +27,17 @@ from rltriage.engine.reference import read_reference
 from rltriage.engine.report import EMPTY, Alert, StepReport
 from rltriage.engine.rows import Record, Row, Run
 from rltriage.engine.rundir import ROWS, RunDirectory, claim, safe_name
-from rltriage.engine.sources.base import SourceStats, to_float, to_step
-from rltriage.engine.sources.jsonl import JsonLines
+from rltriage.engine.sources.base import to_float, to_step
 from rltriage.journal import Journal, in_time
 from rltriage.nonnumbers import NonNumbers, Odd, read
 from rltriage.notices import Notices
 from rltriage.processes import find, own
+from rltriage.recalling import recall
 from rltriage.reloading import RELOAD_SECONDS, RuleFiles
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.facts import by_argument
 from rltriage.rules.model import SEVERITIES
-from rltriage.saying import warn
+from rltriage.saying import Once, warn
 from rltriage.watching import Sink, WatchedRun, use_rules
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from rltriage.trainer.hooks import End
 
 _log = logging.getLogger("rltriage")
-_MOST_RECALLED = 20_000
 OPEN_SECONDS = 5.0
 """How long the first row waits for the disk to make the run's folder; then the run is not written."""
 RECALL_SECONDS = 30.0
@@ -66,11 +64,13 @@ class Watch:
     def __init__(self, options: WatchOptions, active: bool) -> None:
         check_options(options)
         halt_on, directory = options.get("halt_on"), options.get("directory", "runs")
-        self._profile = options.get("profile") or "auto"
+        self._profile = _wherever(options.get("profile") or "auto")
         self.id = str(options.get("name") or _default_name())
         self.should_stop = False
         self.path: Path | None = None
         self._failures = 0
+        self._said = Once()
+        self._mistakes = ""
         self._active = active
         self._closed = not active
         self._pid = os.getpid()
@@ -90,7 +90,7 @@ class Watch:
         self._reader: threading.Thread | None = None
         self._read: RulePack | None = None
         self._notices = Notices(options.get("on_alert"), options.get("quiet", False))
-        self._token = own(self) if active else ""
+        self._token = own(self, Watch._leave) if active else ""
         if active:
             reference = options.get("reference") or ()
             files = [reference] if isinstance(reference, (str, os.PathLike)) else reference
@@ -238,10 +238,13 @@ class Watch:
         try:
             if self._rules.changed():
                 self._read = self._rules.load()
+                self._said.forget(self._mistakes)
                 _log.info("run=%s: reloaded %d rules", self.id, len(self._read.rules))
         except RltriageError as error:
             self._failures += 1
-            warn("run=%s: the rules were not reloaded, the old ones stay:\n%s", self.id, error)
+            self._mistakes = str(error)
+            if self._said.first(self._mistakes):
+                warn("run=%s: the rules were not reloaded, the old ones stay:\n%s", self.id, error)
         except Exception:
             self._failed("the rule files could not be read")
 
@@ -264,7 +267,7 @@ class Watch:
     def _start(self, intake: Intake) -> WatchedRun:
         self._notices.use(self._pack)
         gauges: list[Sink] = [] if self._gauges is None else [self._gauges]
-        before = self._before(intake.run.profile)
+        before = self._before()
         for sentence in unknown_facts((key for key in intake.unknown_config if key in self._declared), self._pack):
             warn("run=%s: %s", self.id, sentence)
         self._journal = self._journal or self._write(intake.run)  # a start that Ctrl-C interrupted has one
@@ -277,22 +280,16 @@ class Watch:
             run.recall(row, gauges)
         return run
 
-    def _before(self, profile: str) -> list[Row]:
+    def _before(self) -> list[Row]:
         """The rows of a resumed run's directory: its rules go on where they were, and say nothing twice."""
         if self._directory is None or "resumed_at" not in self._config:
             return []
         file = self._directory / safe_name(self.id) / ROWS
-
-        def recall() -> list[Row]:
-            if not file.is_file():
-                return []
-            reader, format = Intake(self.id, profile), JsonLines(SourceStats())
-            with open(file, encoding="utf-8", errors="replace") as lines:
-                last = deque(lines, _MOST_RECALLED)
-            rows = (reader.row(record) for line in last for record in format.feed(0, line))
-            return [row for row in rows if row is not None]
-
-        return self._of_disk(recall, RECALL_SECONDS, [])
+        try:
+            return in_time(lambda: recall(file), RECALL_SECONDS)
+        except Exception:  # the folder may still take the rows to come
+            self._failed("the rows of before could not be read: its rules start anew")
+            return []
 
     def _write(self, run: Run) -> Journal | None:
         if self._directory is None:
@@ -358,7 +355,7 @@ class Watch:
 
     def _failed(self, what: str) -> None:
         self._failures += 1
-        if self._failures == 1:
+        if self._said.first(what):
             warn("run=%s: %s (said once)", self.id, what, exc_info=sys.exc_info()[0] is not None)
 
 
@@ -372,6 +369,13 @@ def _default_name() -> str:
     """The script's name and the time: readable, and new for every start."""
     script = Path(next(iter(getattr(sys, "argv", ())), "")).stem  # an embedded interpreter has none
     return f"{script if script.isidentifier() else 'run'}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def _wherever(profile: str) -> str:
+    """A profile that is a file is read with the first row, when the script may be in another folder."""
+    with suppress(OSError):
+        return os.path.abspath(profile) if profile.endswith((".yaml", ".yml")) else profile
+    return profile
 
 
 def _ordered(given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, Any, Any]:

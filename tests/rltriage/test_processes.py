@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import rltriage
-from rltriage import watched
+from rltriage import recalling
 from rltriage.engine.report import EMPTY
 from rltriage.engine.rundir import RunDirectory, claim
 from rltriage.rules.errors import RltriageError
@@ -303,7 +303,7 @@ def test_a_run_that_is_still_written_is_not_resumed_into(tmp_path: Path, caplog:
 
 def test_a_damaged_folder_is_resumed_as_far_as_it_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a line, a `run.json` that is none, more rows than are recalled: the run goes on behind what is there."""
-    monkeypatch.setattr(watched, "_MOST_RECALLED", 5)
+    monkeypatch.setattr(recalling, "MOST_RECALLED", 5)
     with rltriage.watch("r", directory=tmp_path, quiet=True) as run:
         for step in range(20):
             run.log(step, ROW | {"reward": step / 10})
