@@ -5,7 +5,8 @@
 Each target (`fuzzing/targets.py`) turns bytes into one kind of input: files, rows, answers or requests. It fails on any
 exception besides the project's own errors, on one that is only logged, and on too much processor time or memory. Variants
 of valid input come from `fuzzing/hostile.py`; with Atheris installed they are guided by the code that they reach. Each
-target has a process of its own. What is found is kept in .cache/fuzz, told once a place, and the exit code is 1.
+target has a process of its own. What is found is kept in .cache/fuzz, told once a place, and the exit code is 1. What was
+kept before is judged again first, each in a process of its own; what does not fail any more is deleted, and that is said.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60, help="of each target (default: 60)")
     parser.add_argument("--seed", type=int, default=0, help="of the variants (default: 0)")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--again", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.again:
+        return _again(given.targets[0], given.again)
     if given.here:
         return _here(given.targets[0], given.seconds, given.seed)
     from fuzzing.targets import TARGETS
@@ -51,10 +55,30 @@ def main() -> int:
     print("guided by coverage" if ATHERIS else "by chance alone: `pip install 'atheris>=3,<4'` guides it", flush=True)
     failed = False
     for name in given.targets or TARGETS:
+        judge_again(name)
         command = [sys.executable, __file__, name, "--here", f"--seconds={given.seconds}", f"--seed={given.seed}"]
         failed |= subprocess.run(command, check=False).returncode != 0
-        failed |= any((FINDS / name).glob("find-*"))
+        failed |= bool(kept(name))
     return int(failed)
+
+
+def kept(target: str) -> list[Path]:
+    """The inputs that failed, each beside a text that says how."""
+    return sorted(file for file in (FINDS / target).glob("find-*") if file.suffix != ".txt")
+
+
+def judge_again(target: str) -> None:
+    """Delete what was kept and does not fail any more. In other processes: what was kept may hang, or end them."""
+    for file in kept(target):
+        command = [sys.executable, __file__, target, f"--again={file}"]
+        try:
+            fails = subprocess.run(command, check=False, timeout=HANG_SECONDS).returncode != 0
+        except subprocess.TimeoutExpired:
+            fails = True
+        if not fails:
+            file.unlink()
+            file.with_suffix(".txt").unlink(missing_ok=True)
+        print(f"{target}: {file.name} {'still fails' if fails else 'does not fail any more: deleted'}", flush=True)
 
 
 class Finds:
@@ -95,6 +119,16 @@ class Finds:
         told = "".join(traceback.format_exception(error, limit=-6))
         file.with_suffix(".txt").write_text(told, encoding="utf-8", errors="backslashreplace")
         print(f"{self._target}: {file.relative_to(ROOT)}\n{told[-1500:]}", file=sys.stderr, flush=True)
+
+
+def _again(name: str, file: Path) -> int:
+    """One input that was kept: it ends with a traceback where it still fails."""
+    from fuzzing.bounds import bounded
+    from fuzzing.targets import TARGETS
+
+    with tempfile.TemporaryDirectory(prefix="rltriage-fuzz-") as folder:
+        bounded(TARGETS[name](Path(folder)).judge)(file.read_bytes())
+    return 0
 
 
 def _here(name: str, seconds: int, seed: int) -> int:

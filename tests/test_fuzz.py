@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import fuzz
 import pytest
 from fuzzing import hostile
 from fuzzing.bounds import Target, bounded
@@ -80,3 +81,35 @@ def test_the_judge_sees_what_it_is_for(tmp_path: Path) -> None:
     assert found == ["KeyError", "ValueError", "TooSlow", ""]
     if sys.platform == "linux":
         assert _counts(bomb, b"") == "MemoryError"
+
+
+def test_a_kept_find_that_is_mended_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is judged again and goes, with its text; one that still fails or hangs stays, and both is said."""
+    monkeypatch.setattr(fuzz, "FINDS", tmp_path)
+    folder = tmp_path / "silences"
+    folder.mkdir()
+    for name in ("find-mended", "find-mended.txt", "find-other", "find-other.txt"):
+        (folder / name).write_text("{")
+    (folder / "find-failing").symlink_to(folder / "nothing")
+    fuzz.judge_again("silences")
+    assert [file.name for file in folder.iterdir()] == ["find-failing"]
+    told = capfd.readouterr().out
+    assert "find-mended does not fail any more: deleted" in told and "find-failing still fails" in told
+    monkeypatch.setattr(fuzz, "HANG_SECONDS", 0.0)
+    (folder / "find-hanging").write_text("{")
+    fuzz.judge_again("silences")
+    assert [file.name for file in fuzz.kept("silences")] == ["find-failing", "find-hanging"]
+
+
+def test_a_find_that_still_fails_ends_with_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is judged again is the input that was kept, within the same bounds."""
+
+    def crash(data: bytes) -> None:
+        raise KeyError(data)
+
+    monkeypatch.setitem(TARGETS, "crash", lambda folder: Target([], crash))
+    (tmp_path / "find-x").write_bytes(b"kept")
+    with pytest.raises(KeyError, match="kept"):
+        fuzz._again("crash", tmp_path / "find-x")
