@@ -177,27 +177,47 @@ def healthy_reference(runs: Iterable[RecordedRun]) -> Reference:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What `runs.json` says. Raises SourceError where there is none."""
+    """What `runs.json` says. Raises SourceError where there is none, or it is no such file."""
     file = folder / MANIFEST
     if not file.is_file():
         raise SourceError(f"{folder}: no recorded runs here ({MANIFEST} is missing): make them with `make runs`")
-    manifest: dict[str, Any] = json.loads(file.read_text())
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{file}: not readable as JSON: {error}") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("groups"), dict):
+        raise SourceError(f"{file}: must hold an object with `groups`, as `make runs` writes it")
     return manifest
 
 
 def read_runs(folder: Path, only: Sequence[str] = ()) -> list[RecordedRun]:
-    """The runs of a folder, or of the groups `only`, in the manifest's order. Raises SourceError where there are none."""
-    found = []
+    """The runs of a folder, or of the groups `only`, in the manifest's order.
+
+    Raises SourceError where there are none, and for a group that cannot be read.
+    """
+    found: list[RecordedRun] = []
     for name, entry in read_manifest(folder)["groups"].items():
         if only and name not in only:
             continue
-        group = Group(name, entry["fault"], entry["seeds"], entry["overrides"])
-        rows: dict[str, list[Row]] = {}
-        for line in lzma.decompress((folder / f"{name}.jsonl.xz").read_bytes()).decode().splitlines():
-            values = json.loads(line)
-            rows.setdefault(values.pop("run"), []).append(Row(values.pop("step"), values))
-        found += [RecordedRun(group, seed, tuple(rows[f"{name}-s{seed}"])) for seed in group.seeds]
+        file = folder / f"{name}.jsonl.xz"
+        try:
+            found += _read_group(file, Group(name, entry["fault"], entry["seeds"], entry["overrides"]))
+        except (OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError, lzma.LZMAError) as error:
+            why = f"{type(error).__name__}: {error}"
+            raise SourceError(
+                f"{file}: not the runs that {MANIFEST} says ({why}): make them anew with `make runs`"
+            ) from None
     return found
+
+
+def _read_group(file: Path, group: Group) -> list[RecordedRun]:
+    """The runs of one file. Raises whatever a file or a group of another kind leads to."""
+    faulty_config(group.config, group.fault)
+    rows: dict[str, list[Row]] = {}
+    for line in lzma.decompress(file.read_bytes()).decode().splitlines():
+        values = json.loads(line)
+        rows.setdefault(values.pop("run"), []).append(Row(values.pop("step"), values))
+    return [RecordedRun(group, seed, tuple(rows[f"{group.name}-s{seed}"])) for seed in group.seeds]
 
 
 def machine() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import replace
@@ -172,6 +173,29 @@ def test_bench_prints_both_tables_and_writes_json_and_svg(rltriage, tmp_path):
     )
     ran = rltriage("bench", "--runs", tmp_path / "runs", "--rules", quiet)
     assert ran.code == 1 and "below the bar: with invariants mask_shift is named first in 0 of" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("manifest", "rows", "says"),
+    [
+        ("[" * 100_000, "", "runs.json: not readable as JSON"),
+        ("{", "", "runs.json: not readable as JSON"),
+        ("[]", "", "must hold an object with `groups`"),
+        ('{"groups": {"g": {"fault": null, "seeds": [0], "overrides": {}}}}', None, "g.jsonl.xz: not the runs"),
+        ('{"groups": {"g": {"fault": null, "seeds": [0], "overrides": {}}}}', "[" * 100_000, "RecursionError"),
+        ('{"groups": {"g": {"fault": null, "seeds": [0], "overrides": {}}}}', '{"step": 1}', "KeyError: 'run'"),
+        ('{"groups": {"g": {"fault": "gremlins", "seeds": [0], "overrides": {}}}}', "", "gremlins"),
+        ('{"groups": {"g": {"fault": null, "seeds": [0], "overrides": {"lrr": 1}}}}', "", "lrr"),
+        ('{"groups": {"g": 5}}', "", "TypeError"),
+    ],
+)
+def test_recorded_runs_that_are_none_are_one_clear_error(rltriage, tmp_path, manifest, rows, says):
+    """Deep nesting, half a file, rows of something else, settings that the trainer does not have: exit 2, no traceback."""
+    (tmp_path / "runs.json").write_text(manifest)
+    if rows is not None:
+        (tmp_path / "g.jsonl.xz").write_bytes(lzma.compress(rows.encode()))
+    ran = rltriage("bench", "--runs", tmp_path)
+    assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err and len(ran.err.splitlines()) <= 2
 
 
 def test_bench_without_recorded_runs_says_how_to_get_them(rltriage, tmp_path):
