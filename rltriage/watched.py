@@ -96,7 +96,8 @@ class Watch:
             files = [reference] if isinstance(reference, (str, os.PathLike)) else reference
             self._references = [read_reference(file) for file in files]
             rules = options.get("rules") or ("triage",)
-            self._rules = RuleFiles([rules] if isinstance(rules, (str, os.PathLike)) else rules)
+            packs = [rules] if isinstance(rules, (str, os.PathLike)) else rules
+            self._rules = RuleFiles([_wherever(os.fspath(pack), os.sep, "/") for pack in packs])
             self._pack = self._rules.pack
             self._listen(options.get("listen"))
             atexit.register(self._at_exit)
@@ -371,11 +372,12 @@ def _default_name() -> str:
     return f"{script if script.isidentifier() else 'run'}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
-def _wherever(profile: str) -> str:
-    """A profile that is a file is read with the first row, when the script may be in another folder."""
-    with suppress(OSError):
-        return os.path.abspath(profile) if profile.endswith((".yaml", ".yml")) else profile
-    return profile
+def _wherever(name: str, *separators: str) -> str:
+    """What is a file's name, in full: it is read again later, when the script may be in another folder."""
+    if name.endswith((".yaml", ".yml")) or any(separator in name for separator in separators):
+        with suppress(OSError, ValueError):
+            return os.path.abspath(name)
+    return name
 
 
 def _ordered(given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, Any, Any]:

@@ -64,6 +64,21 @@ def test_a_mistake_in_the_rules_is_said_when_it_is_another_or_comes_back(
     assert "a step is no whole number" in caplog.text
 
 
+def test_rules_are_read_again_wherever_the_script_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A script that changes its folder has not lost its rule files."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "rules.yaml").write_text(RULES.replace("LIMIT", "above: 0.5"))
+    monkeypatch.chdir(tmp_path)
+    with rltriage.watch("r", rules=Path("rules.yaml"), directory=None, quiet=True) as run:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        (tmp_path / "rules.yaml").write_text(RULES.replace("LIMIT", "above: 0.75"))
+        run._read_rules()
+        assert run.errors == 0 and not caplog.records
+        assert [alert.state for alert in run.log(1, {"reward": 0.6}).alerts] == []
+
+
 def test_each_sink_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     """Gauges that fail do not hide that the journal fails; rules go on."""
 
