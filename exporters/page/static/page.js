@@ -12,9 +12,13 @@
   const main = document.getElementById("main");
   const status = document.getElementById("live");
   const drawn = new Map([...main.children].map((part) => [part.id, part.outerHTML]));  // as the server wrote it
-  let stream = null, open = false, heard = 0, delay = PAUSE, timer = 0, lostSince = "", waiting = false, again = false;
+  let stream = null, open = false, heard = 0, delay = PAUSE, timer = 0, lost = false, waiting = false, again = false;
+  let good = Date.now();   // when what is seen was last known to be what the service would draw
 
-  const now = () => new Date().toISOString().slice(11, 19) + " UTC";
+  function seen() {
+    const time = new Date(good).toISOString(), today = new Date().toISOString().startsWith(time.slice(0, 10));
+    return (today ? "" : time.slice(0, 10) + " ") + time.slice(11, 19) + " UTC";
+  }
 
   function say(words, state) {
     if (status.dataset.words === words) return;
@@ -23,21 +27,28 @@
     status.classList.toggle("on", state === "on");
     document.body.classList.toggle("lost", state === "lost");
     if (state === "lost") {
-      const link = document.createElement("a");
-      link.href = location.href;
-      link.textContent = "Reload";
-      status.append(" ", link);
+      const button = document.createElement("button");  // no link: one to an address with a `#` would load nothing
+      button.type = "button";
+      button.textContent = "Reload";
+      button.addEventListener("click", () => location.reload());
+      status.append(" ", button);
     }
   }
 
-  function current() {
-    lostSince = "";
-    if (open) say(run ? "live" : "live: all runs", "on"); else say("as of " + now() + ", asked now and then", "");
+  function current(asked) {
+    lost = false;
+    good = asked;
+    if (open) say(run ? "live" : "live: all runs", "on"); else say("as of " + seen() + ", asked now and then", "");
   }
 
   function lose(why) {
-    lostSince ||= now();
-    say("Not live: " + why + ". What you see is of " + lostSince + ".", "lost");
+    lost = true;
+    say("Not live: " + why + ". What you see is of " + seen() + ".", "lost");
+  }
+
+  // The stream works and tells of no change; a page that had lost the service for a moment must not wait for one.
+  function beat() {
+    if (lost) refresh(); else if (!waiting) good = heard;
   }
 
   // Sections.
@@ -75,11 +86,12 @@
   async function refresh() {
     if (waiting) { again = true; return; }
     waiting = true;
+    const asked = Date.now();  // an answer may lie for hours before a machine that slept
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(PATIENCE) });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (answer.status === 401) lose("the token has changed or is no longer known; open the page with the new one");
-      else if ((answer.ok || answer.status === 404) && page.getElementById("main")) { draw(page); current(); }
+      else if ((answer.ok || answer.status === 404) && page.getElementById("main")) { draw(page); current(asked); }
       else lose("the service answers " + answer.status);
     } catch { lose("the service does not answer"); }
     setTimeout(() => { waiting = false; if (again) { again = false; refresh(); } }, PAUSE);
@@ -98,14 +110,18 @@
     disconnect();
     heard = Date.now();
     const mine = stream = new EventSource(address);
-    const hear = (then) => () => { if (mine === stream) { heard = Date.now(); then?.(); } };
+    const hear = (then) => () => {  // after a sleep come words from before it: they do not revive what is dead
+      if (mine !== stream || Date.now() - heard >= SILENCE) return;
+      heard = Date.now();
+      then();
+    };
     mine.addEventListener("open", hear(() => { open = true; delay = PAUSE; refresh(); }));
-    mine.addEventListener("beat", hear());
+    mine.addEventListener("beat", hear(beat));
     mine.addEventListener("changed", hear(refresh));
     mine.addEventListener("error", () => {
       if (mine !== stream) return;
       open = false;
-      if (!lostSince) lose("the connection is lost, trying again");
+      if (!lost) lose("the connection is lost, trying again");
       if (mine.readyState === EventSource.CLOSED) {  // refused, not only cut: the browser does not try again
         timer = setTimeout(connect, delay);
         delay = Math.min(delay * 2, SLOWEST);
@@ -116,7 +132,7 @@
 
   function watch() {
     if (document.hidden) { disconnect(); return; }
-    say("not live yet: catching up", "");
+    say("not live yet: what you see is of " + seen(), "");
     connect();
   }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -144,6 +145,96 @@ def test_a_stream_that_says_nothing_is_taken_for_dead(service, visit) -> None:
     page.unroute_all()
     page.clock.fast_forward(60_000)
     _live(page)
+
+
+def _time_shown(page) -> str:
+    return re.search(r"What you see is of (.*) UTC", page.locator("#live").inner_text())[1]
+
+
+def test_the_time_is_that_of_what_is_seen(service, visit) -> None:
+    """Not that of the moment when the loss was noticed; after a night's sleep the day is told, too."""
+    page = visit("about:blank")
+    page.clock.install(time=datetime(2026, 1, 1, 20, 0, tzinfo=UTC))
+    page.goto(f"{service.url}/runs/broken")
+    _live(page)
+    page.route("**/*", lambda route: route.abort())
+    page.clock.fast_forward(60_000)
+    _lost(page, "nothing was heard|does not answer")
+    assert "20:00:00" <= _time_shown(page) < "20:00:50"
+    page.clock.fast_forward(8 * 3_600_000)
+    expect(page.locator("#live")).to_contain_text("What you see is of 2026-01-01 20:00:")
+
+
+def test_a_beat_says_that_what_is_seen_is_right(service, visit, monkeypatch) -> None:
+    """Where nothing changes for long, what is seen is as new as the last that was heard of the service."""
+    monkeypatch.setattr("rltriage.exporters.page.app.QUIET_SECONDS", 0.2)
+    page = visit("about:blank", bypass_csp=True)
+    page.clock.install(time=datetime(2026, 1, 1, 20, 0, tzinfo=UTC))
+    page.goto(f"{service.url}/runs/broken")
+    _live(page)
+    page.evaluate("window.beats = 0, new EventSource('/events').addEventListener('beat', () => { beats += 1; })")
+    for _ in range(3):
+        page.clock.fast_forward(30_000)
+        beats = page.evaluate("beats")
+        page.wait_for_function(f"beats > {beats + 2}", polling=50)
+    service.stop()
+    _lost(page, "does not answer")
+    assert _time_shown(page) >= "20:01:30"
+
+
+def test_words_from_before_a_sleep_do_not_revive_a_dead_stream(service, visit, monkeypatch) -> None:
+    """A machine that wakes up finds beats from before it slept: they do not make what is seen look new."""
+    monkeypatch.setattr("rltriage.exporters.page.app.QUIET_SECONDS", 0.1)
+    page = visit("about:blank")
+    page.clock.install(time=datetime(2026, 1, 1, 20, 0, tzinfo=UTC))
+    page.goto(f"{service.url}/runs/broken")
+    _live(page)
+    page.route("**/*", lambda route: route.abort())
+    page.clock.set_system_time(datetime(2026, 1, 2, 6, 0, tzinfo=UTC))
+    _lost(page, "nothing was heard|does not answer")
+    assert _time_shown(page).startswith("2026-01-01 20:00:")
+
+
+def test_a_page_that_was_lost_for_a_moment_is_live_again_without_a_change(service, visit, monkeypatch) -> None:
+    """One fetch fails while the stream goes on: the next beat makes up for it."""
+    monkeypatch.setattr("rltriage.exporters.page.app.QUIET_SECONDS", 0.2)
+    page = visit("about:blank")
+    refused = []
+
+    def once(route: Any) -> None:
+        if route.request.resource_type == "fetch" and not refused:
+            refused.append(route.request.url)
+            route.abort()
+        else:
+            route.continue_()
+
+    page.route("**/*", once)
+    page.goto(f"{service.url}/runs/broken")
+    _live(page)
+    assert refused
+
+
+def test_reload_reloads_whatever_the_address_ends_in(service, visit) -> None:
+    """By mouse and by keyboard, also after a jump to a part of the page, and with the filter that was typed since."""
+    page = visit(f"{service.url}/")
+    _live(page)
+    page.keyboard.press("/")
+    page.keyboard.type("bro")
+    expect(page).to_have_url(f"{service.url}/?q=bro")
+    page.evaluate("location.hash = 'main'")
+    lost = ("fetch", "eventsource")
+    page.route("**/*", lambda route: route.abort() if route.request.resource_type in lost else route.continue_())
+    page.clock.install()
+    page.clock.fast_forward(60_000)
+    for press in (lambda: page.keyboard.press("Enter"), lambda: page.get_by_role("button", name="Reload").click()):
+        _lost(page, "")
+        page.get_by_role("button", name="Reload").focus()
+        page.evaluate("window.before = true")
+        with page.expect_navigation(wait_until="load"):
+            press()
+        assert page.evaluate("window.before ?? null") is None
+        assert page.url == f"{service.url}/?q=bro#main"
+        expect(page.locator("#q")).to_have_value("bro")
 
 
 def test_two_tabs_show_the_same(service, feed, visit) -> None:
