@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
@@ -24,6 +23,7 @@ from starlette.staticfiles import StaticFiles
 from rltriage.engine.rows import writable
 from rltriage.exporters.access import Web
 from rltriage.exporters.jsonlines import alert_json, dumps
+from rltriage.exporters.page.address import run_at, run_path
 from rltriage.exporters.page.board import Board, Summary
 from rltriage.exporters.page.guard import Guard
 from rltriage.exporters.page.openapi import document
@@ -127,7 +127,7 @@ class _Pages:
         )
 
     async def run(self, request: Request) -> Response:
-        return await self._run(request.path_params["run"])
+        return await self._run(self._asked(request))
 
     async def _run(self, name: str) -> Response:
         report = await asyncio.to_thread(self._board.report, name)
@@ -137,11 +137,11 @@ class _Pages:
         return await asyncio.to_thread(self._html, "live.html", report=report)
 
     async def alert(self, request: Request) -> Response:
-        name, alert = request.path_params["run"], request.path_params["alert"]
+        name, alert = self._asked(request), request.path_params["alert"]
         found = await asyncio.to_thread(self._board.alert, name, alert)
         report = await asyncio.to_thread(self._board.report, name)
         if not found or report is None:
-            whole = f"{name}/alerts/{alert}"
+            whole = f"{request.path_params['run']}/alerts/{alert}"
             if whole in self._board:  # a run that is called like an alert's address
                 return await self._run(whole)
             why = "the run started over, or it is over for long"
@@ -159,7 +159,7 @@ class _Pages:
         return _json({"runs": [_summary_json(one) for one in runs]})
 
     async def api_run(self, request: Request) -> Response:
-        return await self._api_run(request.path_params["run"])
+        return await self._api_run(self._asked(request))
 
     async def _api_run(self, name: str) -> Response:
         report = await asyncio.to_thread(self._board.report, name)
@@ -168,11 +168,12 @@ class _Pages:
         return await asyncio.to_thread(lambda: _json(report_json(report)))
 
     async def api_alert(self, request: Request) -> Response:
-        name, alert = request.path_params["run"], request.path_params["alert"]
+        name, alert = self._asked(request), request.path_params["alert"]
         found = await asyncio.to_thread(self._board.alert, name, alert)
         if not found:
-            if f"{name}/alerts/{alert}" in self._board:
-                return await self._api_run(f"{name}/alerts/{alert}")
+            whole = f"{request.path_params['run']}/alerts/{alert}"
+            if whole in self._board:
+                return await self._api_run(whole)
             return _json({"error": "no such alert"}, 404)
         catalogue = self._board.pack.catalogue
         return _json({"alert": alert_json(found[-1], catalogue), "transitions": [alert_json(a, catalogue) for a in found]})
@@ -203,6 +204,10 @@ class _Pages:
         return self._missing("There is nothing at this address.")
 
     # Parts.
+
+    def _asked(self, request: Request) -> str:
+        """The id of the run that an address names."""
+        return run_at(request.path_params["run"], self._board)
 
     async def _changes(self, run: str) -> AsyncIterator[str]:
         """Server-sent events: the ids of runs that changed (none: too many to name), `run` alone if it is given."""
@@ -260,11 +265,6 @@ class _Stream(StreamingResponse):
             await super().stream_response(hasty)
         except TimeoutError:
             raise ClientDisconnect from None
-
-
-def run_path(run: str) -> str:
-    """The address of a run's page."""
-    return f"/runs/{quote(run, safe='')}"
 
 
 def isolated(run: str) -> str:

@@ -19,6 +19,8 @@ from rltriage.rules.model import SEVERITIES, RulePack
 BUCKETS = 80
 """Points of a curve on the page; a run with 60 metrics then takes under half a megabyte."""
 MAX_RUNS = 1000
+MAX_COMPARED = 20_000
+"""Runs whose own references are remembered, those that were let go included: each costs its id."""
 SPARKS = ("reward", "pass_rate", "eval_pass", "loss")
 """The first of these that a run logs is its picture in the list."""
 Listener = Callable[[str], None]
@@ -43,6 +45,7 @@ class Board:
         self.pack = pack or RulePack("", ())
         self._max_runs = max_runs
         self._runs: dict[str, Collector] = {}
+        self._references: dict[str, Sequence[Reference]] = {}
         self._listeners: set[Listener] = set()
         self._lock = threading.Lock()
 
@@ -52,7 +55,13 @@ class Board:
         return self
 
     def compare(self, run: Run, references: Sequence[Reference]) -> None:
-        """Which references a run is compared with."""
+        """Which references a run is compared with: told once, so they outlast the room that a run has to make."""
+        with self._lock:
+            self._references.pop(run.id, None)
+            if references:
+                self._references[run.id] = references
+            if len(self._references) > MAX_COMPARED:
+                del self._references[next(iter(self._references))]
         self._of(run).references = references
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
@@ -115,6 +124,7 @@ class Board:
             if collector is None:
                 gone = self._make_room()
                 collector = self._runs[run.id] = Collector(run, BUCKETS)
+                collector.references = self._references.get(run.id, ())
         if gone:
             self._tell(gone)
         return collector

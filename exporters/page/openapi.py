@@ -12,7 +12,7 @@ _RUN = {
     "in": "path",
     "required": True,
     "schema": {"type": "string"},
-    "description": "Run id, percent-encoded",
+    "description": "Run id, percent-encoded; `~.` and `~..` for `.` and `..`",
 }
 _ALERT = {"name": "alert", "in": "path", "required": True, "schema": {"type": "string"}, "description": "Alert id"}
 _QUERY = [

@@ -51,7 +51,7 @@ def serve_page(
     """Serve `board` at `HOST:PORT` (port 0 takes a free one), protected as the gauges' endpoint is.
 
     Raises DeliveryError when the address is malformed, in use, or not local without TLS and authentication (unless
-    `insecure`), RltriageError when the extra `web` is missing.
+    `insecure`), or when no thread can be started; RltriageError when the extra `web` is missing.
     """
     try:
         import uvicorn
@@ -87,7 +87,11 @@ def serve_page(
         raise DeliveryError(f"cannot use the certificate {web.cert_file} with its key: {error}") from None
     server = uvicorn.Server(config)
     thread = threading.Thread(target=_serve, args=(server, bound), name="rltriage-page", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # no more threads
+        bound.close()
+        raise DeliveryError(f"cannot listen on {listen}: this system starts no more threads for the process") from None
     shown, number = bound.getsockname()[:2]
     scheme = "https" if web.cert_file else "http"
     return PageServer(server, thread, f"{scheme}://{f'[{shown}]' if ':' in shown else shown}:{number}", streams)

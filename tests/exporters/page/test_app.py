@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import socket
+import threading
 import urllib.request
 from urllib.parse import quote
 
@@ -123,6 +125,23 @@ def test_an_open_address_needs_protection() -> None:
         serve_page(Board(), running.url.removeprefix("http://"))
 
 
+def test_without_a_thread_there_is_no_page_and_no_port_is_held(feed, monkeypatch) -> None:
+    """A system that starts no more threads is one clear error, and the port is free again."""
+
+    class Exhausted(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    with monkeypatch.context() as patched:
+        patched.setattr("rltriage.exporters.page.server.threading.Thread", Exhausted)
+        with pytest.raises(DeliveryError, match="no more threads"):
+            serve_page(feed.board, f"127.0.0.1:{port}")
+    with serve_page(feed.board, f"127.0.0.1:{port}") as running:
+        assert running.url.endswith(f":{port}")
+
+
 def test_answers_are_as_described(client) -> None:
     """Each address of the description exists, and what it gives fits its schema."""
     document = client.get("/openapi.json").json()
@@ -176,6 +195,20 @@ def test_a_run_may_be_called_like_an_alert(client, feed) -> None:
     assert "kl-ref-exactly-zero" in client.get(f"/runs/{address}/alerts/{alert['id']}").text
 
 
+@pytest.mark.parametrize("name", [".", "..", "~..", "~../alerts/x", "..."])
+def test_a_run_that_is_called_like_a_step_through_folders(client, feed, name: str) -> None:
+    """Clients resolve `.` and `..` before they ask, and encoding does not help: such a run has an address that lasts."""
+    feed.rows(name, 12, kl_ref=0.0)
+    url = next(one["url"] for one in client.get("/api/runs").json()["runs"] if one["run"] == name)
+    assert not {".", ".."} & set(url.split("/"))
+    assert url == f"/runs/{quote(name, safe='')}" or name in (".", "..")
+    assert client.get(f"/api{url}").json()["run"] == name
+    alert = next(one for one in client.get("/api/alerts").json()["alerts"] if one["run"] == name)
+    assert client.get(f"/api{url}/alerts/{alert['id']}").json()["alert"]["run"] == name
+    assert f'href="{url}/alerts/{alert["id"]}"' in client.get(url).text
+    assert "kl-ref-exactly-zero" in client.get(f"{url}/alerts/{alert['id']}").text
+
+
 def test_whoever_is_let_go_is_told(pack) -> None:
     """Readers of a run that had to make room hear of it."""
     from rltriage.engine.report import EMPTY
@@ -187,6 +220,32 @@ def test_whoever_is_let_go_is_told(pack) -> None:
         board.publish(Run("new"), Row(0, {"reward": 0.1}), EMPTY)
     assert heard == ["old", "new"]
     assert ("old" in board, "new" in board) == (False, True)
+
+
+def test_a_run_that_comes_back_has_its_own_references(pack, monkeypatch) -> None:
+    """Whoever had to make room while it ran is drawn with the same healthy ranges as its alerts; what is kept is bounded."""
+    from rltriage.engine.reference import Range, Reference
+    from rltriage.engine.report import EMPTY
+    from rltriage.engine.rows import Fact, Row, Run
+
+    monkeypatch.setattr("rltriage.exporters.page.board.MAX_COMPARED", 2)
+    ours = Reference("ours", ((0, 99),), {"kl_ref": (Range(0.01, 0.002, 0.001, 0.005, 0.02),)}, {"kl_coef": 0.1}, ("a",))
+    runs = {name: Run(name, facts={"kl_coef": Fact(0.1, "declared")}) for name in ("old", "other", "third")}
+    board = Board(pack, max_runs=1)
+
+    def banded(name: str) -> list[str]:
+        board.publish(runs[name], Row(0, {"kl_ref": 0.01, "reward": 0.5}), EMPTY)
+        return [line.metric for line in board.report(name).metrics if line.band]
+
+    board.compare(runs["old"], [ours])
+    board.compare(runs["other"], ())
+    assert (banded("other"), "old" in board) == ([], False)
+    assert banded("old") == ["kl_ref"]
+    for name in ("other", "third"):
+        board.compare(runs[name], [ours])
+    assert (banded("third"), banded("old")) == (["kl_ref"], [])
+    board.compare(runs["third"], ())
+    assert (banded("old"), banded("third")) == ([], [])
 
 
 def test_a_board_is_bounded(pack) -> None:
