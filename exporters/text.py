@@ -93,10 +93,10 @@ def suspect_text(suspect: Suspect) -> str:
 
 
 def percent(share: float) -> str:
-    """A probability in whole percent; what rounds to none or all is said as such."""
-    if 0 < share < 0.005:
+    """A likelihood in whole percent. None is a certainty: a score of 1 is one that was rounded, or a rule's own weight."""
+    if share < 0.005:
         return "< 1 %"
-    if 0.995 <= share < 1:
+    if share >= 0.995:
         return "> 99 %"
     return f"{share:.0%}".replace("%", " %")
 

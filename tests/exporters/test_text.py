@@ -130,10 +130,10 @@ def test_the_console_shows_the_same_words_and_colour_on_a_terminal_only(alert, i
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(0.0, "0 %"), (0.001, "< 1 %"), (0.5, "50 %"), (0.995, "> 99 %"), (1.0, "100 %")]
+    ("share", "text"), [(0.0, "< 1 %"), (0.001, "< 1 %"), (0.5, "50 %"), (0.995, "> 99 %"), (1.0, "> 99 %")]
 )
 def test_confidence_never_rounds_to_certainty(share, text):
-    """Only 1 is 100 % and only 0 is 0 %."""
+    """A likelihood is no proof, and the score that it is told of is rounded: nothing is 0 % or 100 % likely."""
     assert percent(share) == text
 
 
