@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 from rltriage.engine.rows import Record
@@ -39,7 +40,7 @@ class CsvLines:
             self._stats.refuse(number, "a line that is no CSV")
             return ()
         if not self._header:
-            self._start([cell.strip() for cell in cells])
+            self._start(number, [cell.strip() for cell in cells])
             return ()
         if len(cells) != len(self._header):
             if cells != self._header:
@@ -58,11 +59,16 @@ class CsvLines:
         self._before = (self._header, self._rows)
         self._header, self._rows, self._skip = [], 0, 0
 
-    def _start(self, header: list[str]) -> None:
+    def _start(self, number: int, header: list[str]) -> None:
         self._header = header
         old, rows = self._before
         self._skip = rows if old and set(old) < set(header) else 0
         self._runs = _chart_runs(header)
+        if len(self._runs) > MAX_RUNS:
+            self._stats.refuse(
+                number, f"columns of {len(self._runs)} runs: the first {MAX_RUNS} are read, export the others on their own"
+            )
+            self._runs = dict(islice(self._runs.items(), MAX_RUNS))
 
     def _records(self, cells: list[str]) -> Iterable[Record]:
         if self._runs:
@@ -79,8 +85,6 @@ def _chart_runs(header: list[str]) -> dict[str, dict[int, str]]:
     for index, name in enumerate(header):
         if " - " in name and f"{name}__MIN" in names:
             run, _, metric = name.rpartition(" - ")
-            if len(runs) >= MAX_RUNS and run not in runs:
-                continue
             runs.setdefault(run, {})[index] = metric
     return runs
 

@@ -29,6 +29,7 @@ class JsonDocument:
         self.stats = SourceStats()
         self.config: Mapping[str, Any] = {}
         self._signature: tuple[int, int, int] | None = None
+        self._failed: tuple[int, int, int] | None = None
         self._seen = 0
         self._first: Any = None
 
@@ -37,14 +38,20 @@ class JsonDocument:
         yield from self._load()
 
     def poll(self) -> list[Record]:
-        """New rows; none while the document is missing or half written."""
+        """New rows; none while the document is missing or half written. What stays as it is, and no rows, is said once."""
         try:
             now = os.stat(self.name)
             signature = (now.st_mtime_ns, now.st_size, now.st_ino)
             if signature == self._signature:
                 return []
             records = list(self._load())
-        except (OSError, SourceError):
+        except OSError:
+            return []
+        except SourceError as error:
+            if signature == self._failed:
+                self._signature = signature
+                self.stats.refuse(0, str(error))
+            self._failed = signature
             return []
         self._signature = signature
         return records

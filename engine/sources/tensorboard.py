@@ -22,14 +22,12 @@ def is_event_file(sample: bytes) -> bool:
 def find_event_files(directory: str) -> dict[str, list[str]]:
     """Event files under a directory by run: the folder that holds them, relative to it ("" for its own)."""
     found: dict[str, list[str]] = {}
-    count = 0
     for folder, _, names in os.walk(directory):
         for name in sorted(names):
             path = os.path.join(folder, name)
-            if count < _MAX_FILES and "tfevents" in name and _starts_right(path):
+            if "tfevents" in name and _starts_right(path):
                 run = os.path.relpath(folder, directory)
                 found.setdefault("" if run == "." else run, []).append(path)
-                count += 1
     return found
 
 
@@ -47,7 +45,10 @@ class TensorBoardSource:
         self.name = path
         self.stats = SourceStats()
         self.config: Mapping[str, Any] = {}
-        self._runs = {run: _Run(run or None, list(paths), self.stats) for run, paths in files.items()}
+        self._runs: dict[str, _Run] = {}
+        self._known: set[str] = set()
+        self._full = False
+        self._add(files)
 
     def records(self) -> Iterator[Record]:
         """Every step of every run, the last one included."""
@@ -62,9 +63,22 @@ class TensorBoardSource:
             new = list(run.new())
             found += self._count(new or run.rest())
         if not found and os.path.isdir(self.name):
-            for name, paths in find_event_files(self.name).items():
-                self._runs.setdefault(name, _Run(name or None, [], self.stats)).add(paths)
+            self._add(find_event_files(self.name))
         return found
+
+    def _add(self, files: Mapping[str, Sequence[str]]) -> None:
+        """Read these files too, those that there is room for."""
+        for name, paths in files.items():
+            new = [path for path in paths if path not in self._known]
+            room = _MAX_FILES - len(self._known)
+            if len(new) > room and not self._full:
+                self._full = True
+                self.stats.refuse(
+                    0, f"more than {_MAX_FILES} event files: further ones are not read, name a folder of fewer"
+                )
+            if taken := new[:room]:
+                self._known.update(taken)
+                self._runs.setdefault(name, _Run(name or None, [], self.stats)).add(taken)
 
     def close(self) -> None:
         return None

@@ -39,26 +39,37 @@ class TrackioStore:
         self.stats = SourceStats()
         self.config: Mapping[str, Any] = {}
         self._last = 0
+        self._damage = ""
         self._configured: set[Any] = set()
         self._names: dict[Any, str] = {}
 
     def records(self) -> Iterator[Record]:
         """Everything that is stored now; SourceError if the file cannot be read."""
         try:
-            with _connect(self.name) as connection:
-                yield from self._configs(connection)
-                yield from self._rows(connection)
+            yield from self._all()
         except sqlite3.Error as error:
             raise SourceError(f"{self.name}: not readable as a Trackio store: {error}") from None
 
     def poll(self) -> list[Record]:
+        found: list[Record] = []
         try:
-            return list(self.records())
-        except SourceError:
-            return []  # busy or gone: the next poll asks again
+            for record in self._all():
+                found.append(record)  # not list(): what was given before an error is not given again
+        except sqlite3.OperationalError:
+            pass  # busy or gone: the next poll asks again
+        except sqlite3.Error as error:
+            if str(error) != self._damage:
+                self._damage = str(error)
+                self.stats.refuse(0, f"not readable as a Trackio store: {error}")
+        return found
 
     def close(self) -> None:
         return None
+
+    def _all(self) -> Iterator[Record]:
+        with _connect(self.name) as connection:
+            yield from self._configs(connection)
+            yield from self._rows(connection)
 
     def _configs(self, connection: sqlite3.Connection) -> Iterator[Record]:
         for run_id, name, config in connection.execute("SELECT run_id, run_name, config FROM configs ORDER BY id"):

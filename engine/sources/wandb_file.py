@@ -57,22 +57,35 @@ class WandbSource:
         self.name = path
         self.stats = SourceStats()
         self.config: Mapping[str, Any] = {}
+        self._told: set[str] = set()
         record = _record_class(path)
         self._files = [_RunFile(file, record, self.stats) for file in files]
 
     def records(self) -> Iterator[Record]:
-        """Everything that is on disk now; SourceError if a file cannot be opened."""
+        """Everything that is on disk now; SourceError if the only file cannot be opened; one of several is refused."""
         for file in self._files:
-            yield from file.new()
+            try:
+                yield from file.new()
+            except SourceError as error:
+                if len(self._files) == 1:
+                    raise
+                self._tell(str(error))
 
     def poll(self) -> list[Record]:
         found: list[Record] = []
         for file in self._files:
             try:
-                found += file.new()
+                for record in file.new():
+                    found.append(record)  # not +=: what was given before an error is not given again
             except SourceError as error:
-                self.stats.refuse(0, str(error))
+                self._tell(str(error))
         return found
+
+    def _tell(self, reason: str) -> None:
+        """Refuse once, though every poll meets it."""
+        if reason not in self._told:
+            self._told.add(reason)
+            self.stats.refuse(0, reason)
 
     def close(self) -> None:
         return None

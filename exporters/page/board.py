@@ -91,7 +91,7 @@ class Board:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def __contains__(self, run_id: str) -> bool:
+    def __contains__(self, run_id: object) -> bool:
         return run_id in self._runs
 
     def summaries(self) -> list[Summary]:

@@ -99,8 +99,10 @@ def test_runs_of_a_chart_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "chart.csv"
     header = [f"r{i} - {name}{end}" for i in range(5) for name in ("loss", "kl") for end in ("", "__MIN")]
     path.write_text(",".join(["Step", *header]) + "\n" + ",".join(["1"] * (len(header) + 1)) + "\n")
-    records = list(open_source(str(path)).records())
+    source = open_source(str(path))
+    records = list(source.records())
     assert [record.run for record in records] == ["r0", "r1", "r2"]
+    assert source.stats.bad == 1 and "5 runs: the first 3 are read" in source.stats.examples[0].reason
     assert all(record.values == {"Step": "1", "loss": "1", "kl": "1"} for record in records)
 
 

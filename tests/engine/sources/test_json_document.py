@@ -76,3 +76,17 @@ def test_a_document_without_rows_is_one_clear_error(tmp_path: Path, text: str, m
     path.write_text(text)
     with pytest.raises(SourceError, match=message):
         list(JsonDocument(str(path)).records())
+
+
+def test_a_document_that_stays_unreadable_is_said_once(tmp_path: Path) -> None:
+    """Half a document may be one that is being written; one that nobody writes to is refused, and read no more."""
+    path = state(tmp_path / "log.json", [{"step": 1, "loss": 0.5}])
+    source = open_source(str(path))
+    assert len(source.poll()) == 1
+    path.write_text('{"log_history": [{"step"')
+    assert source.poll() == [] and source.stats.bad == 0
+    for _ in range(2):
+        assert source.poll() == [] and source.stats.bad == 1
+    assert "not JSON" in source.stats.examples[0].reason
+    state(path, [{"step": n, "loss": 0.5} for n in (1, 2)])
+    assert [record.values["step"] for record in source.poll()] == [2]

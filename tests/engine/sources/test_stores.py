@@ -135,6 +135,64 @@ def test_a_damaged_mlflow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert not any(record.exc_info for record in caplog.records if record.name.startswith("mlflow.store"))
 
 
+@pytest.mark.parametrize("file", ["metrics/reward", "params/beta", "meta.yaml"])
+def test_a_damaged_mlflow_run_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    """The others are read, also while they go on; the damaged one is refused once, with its id and the reason."""
+    mlflow = pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    store = tmp_path / "a store"
+    client = mlflow.MlflowClient(tracking_uri=store.as_uri())
+    experiments = [client.create_experiment(name) for name in ("e", "f")]
+    runs = {}
+    for name, where in (("a", 0), ("damaged", 0), ("b", 0), ("deleted", 0), ("c", 1)):
+        runs[name] = client.create_run(experiments[where], run_name=name).info.run_id
+        client.log_param(runs[name], "beta", "0.1")
+        client.log_metric(runs[name], "reward", 0.5, step=0)
+    client.delete_run(runs["deleted"])
+    (damaged,) = store.glob(f"*/{runs['damaged']}/{file}")
+    damaged.write_bytes(b"\xff [half")
+    source = open_source(f"mlflow:{store.as_uri()}")
+    assert sorted(record.run for record in source.poll() if "reward" in record.values) == ["a", "b", "c"]
+    client.log_metric(runs["b"], "reward", 0.75, step=1)
+    assert [(record.run, record.step) for record in source.poll()] == [("b", 1)]
+    assert source.stats.bad == 1 and f"cannot read run {runs['damaged']}" in source.stats.examples[0].reason
+
+
+def test_runs_of_an_mlflow_experiment_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest are read, and that there are more is said once."""
+    mlflow = pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setattr("rltriage.engine.sources.mlflow_store.MAX_RUNS", 2)
+    uri = (tmp_path / "store").as_uri()
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    experiment = client.create_experiment("e")
+    for number in range(3):
+        run = client.create_run(experiment, start_time=1_700_000_000_000 + number, run_name=f"r{number}").info.run_id
+        client.log_metric(run, "reward", 0.5, step=0)
+    source = open_source(f"mlflow:{uri}")
+    assert sorted(record.run for record in source.poll()) == ["r1", "r2"]
+    assert source.poll() == []
+    assert source.stats.bad == 1 and "more than 2 runs" in source.stats.examples[0].reason
+
+
+def test_a_damaged_trackio_project_gives_what_precedes_the_damage(tmp_path: Path) -> None:
+    """A poll keeps the rows that it has read when it meets a damaged page, and says once what is wrong."""
+    path = tmp_path / "project.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(TRACKIO)
+    source = open_source(str(path))
+    for step in range(400):
+        add(connection, "a1", "x", step, {"reward": 0.5, "note": "x" * 200})
+    connection.close()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 // 4096 * 4096 : (len(data) // 2 // 4096 + 1) * 4096] = b"\xff" * 4096
+    path.write_bytes(data)
+    steps = [record.step for record in source.poll()]
+    assert 0 < len(steps) < 400 and steps == list(range(len(steps)))
+    assert source.poll() == []
+    assert source.stats.bad == 1 and "Trackio" in source.stats.examples[0].reason
+
+
 def test_no_mlflow_store(tmp_path: Path) -> None:
     """An address that is no store is one clear error."""
     pytest.importorskip("mlflow", reason="the extra `mlflow` is not installed")

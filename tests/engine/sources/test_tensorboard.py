@@ -156,3 +156,16 @@ def test_a_record_that_claims_to_be_larger_than_memory(tmp_path: Path) -> None:
     source = open_source(str(path))
     assert [record.step for record in source.records()] == [1]
     assert source.stats.bad == 1
+
+
+def test_event_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more files than one source reads the first are read, those that come later included, and that is said once."""
+    monkeypatch.setattr("rltriage.engine.sources.tensorboard._MAX_FILES", 2)
+    for name in ("a", "b"):
+        write(tmp_path / name, points(range(1))).close()
+    source = open_source(str(tmp_path))
+    assert len(source.poll()) == 2 and source.stats.bad == 0
+    for name in ("c", "d"):
+        write(tmp_path / name, points(range(1))).close()
+        assert source.poll() == []
+    assert source.stats.bad == 1 and "more than 2 event files" in source.stats.examples[0].reason

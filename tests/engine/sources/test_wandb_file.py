@@ -116,3 +116,15 @@ def test_without_wandb_it_says_what_to_do(tmp_path: Path, data: bytes, monkeypat
     monkeypatch.setitem(sys.modules, "wandb.proto.wandb_internal_pb2", None)
     with pytest.raises(SourceError, match=r"rltriage\[wandb\].*export"):
         open_source(str(path))
+
+
+def test_a_run_file_that_cannot_be_opened_stops_no_other(tmp_path: Path, data: bytes) -> None:
+    """The others are read, and the one is refused once; where it is the only one that is an error."""
+    bad, good = tmp_path / "run-a.wandb", tmp_path / "run-b.wandb"
+    bad.mkdir()
+    good.write_bytes(data)
+    source = WandbSource(str(tmp_path), [str(bad), str(good)])
+    assert sum("train/global_step" in record.values for record in source.records()) == 300
+    assert source.poll() == [] and source.stats.bad == 1 and "run-a.wandb" in source.stats.examples[0].reason
+    with pytest.raises(SourceError, match=r"run-a\.wandb"):
+        list(WandbSource(str(bad), [str(bad)]).records())

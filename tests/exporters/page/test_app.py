@@ -223,7 +223,7 @@ def test_whoever_is_let_go_is_told(pack) -> None:
 
 
 def test_a_run_that_comes_back_has_its_own_references(pack, monkeypatch) -> None:
-    """Whoever had to make room while it ran is drawn with the same healthy ranges as its alerts; what is kept is bounded."""
+    """Whoever had to make room while it ran is drawn with its alerts' healthy ranges; what is kept is bounded."""
     from rltriage.engine.reference import Range, Reference
     from rltriage.engine.report import EMPTY
     from rltriage.engine.rows import Fact, Row, Run
