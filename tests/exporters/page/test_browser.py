@@ -123,6 +123,19 @@ def test_a_phone_scrolls_one_way_only(open_page, address: str) -> None:
     expect(page.get_by_role("heading", level=1).first).to_be_in_viewport()
 
 
+def test_a_metrics_name_is_not_broken_on_a_desk(open_page) -> None:
+    """Where there is room, the names that somebody is to log or to look for stand in one line each."""
+    page = open_page("/runs/broken")
+    _open_all(page)
+    lines = """[...document.querySelectorAll("td:first-child > strong")].map((one) => {
+        const range = document.createRange();
+        range.selectNodeContents(one);
+        return [one.textContent, new Set([...range.getClientRects()].map((box) => box.top)).size];
+    })"""
+    found = page.evaluate(lines)
+    assert len(found) > 10 and [name for name, count in found if count > 1] == []
+
+
 def test_without_scripts_the_page_is_whole(open_page) -> None:
     """Only the liveness is missing."""
     page = open_page("/runs/broken", java_script_enabled=False)
