@@ -181,8 +181,9 @@ def test_a_damaged_trackio_project_gives_what_precedes_the_damage(tmp_path: Path
     connection = sqlite3.connect(path)
     connection.executescript(TRACKIO)
     source = open_source(str(path))
-    for step in range(400):
-        add(connection, "a1", "x", step, {"reward": 0.5, "note": "x" * 200})
+    rows = [("a1", WHEN, "x", step, json.dumps({"reward": 0.5, "note": "x" * 200})) for step in range(400)]
+    connection.executemany("INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)", rows)
+    connection.commit()
     connection.close()
     data = bytearray(path.read_bytes())
     data[len(data) // 2 // 4096 * 4096 : (len(data) // 2 // 4096 + 1) * 4096] = b"\xff" * 4096
