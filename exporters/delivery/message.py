@@ -17,6 +17,7 @@ from urllib.parse import quote
 from rltriage.engine.report import OPEN, Alert, Incident, State
 from rltriage.exporters.jsonlines import test_command
 from rltriage.exporters.naming import label_value, run_labels
+from rltriage.exporters.page.address import run_path
 from rltriage.exporters.text import alert_text, incident_text
 from rltriage.rules.model import Catalogue, Severity
 
@@ -40,9 +41,7 @@ class Links:
         found = {}
         if self.page:
             # The alert's own address on the on-call page, the same after a restart.
-            found["page_url"] = (
-                f"{self.page.rstrip('/')}/runs/{quote(alert.run, safe='')}/alerts/{quote(alert.id, safe='')}"
-            )
+            found["page_url"] = f"{self.page.rstrip('/')}{run_path(alert.run)}/alerts/{quote(alert.id, safe='')}"
         template = Template(self.runbook)
         names = template.get_identifiers() or ["fault"]
         if self.runbook and (fault or "fault" not in names):

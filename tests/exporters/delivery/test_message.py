@@ -83,6 +83,7 @@ def test_an_alert_links_to_its_own_page_and_to_its_faults_runbook(make_alert):
         "https://wiki/ref_is_policy?rule=kl-ref-exactly-zero",
     )
     assert links(odd) == (None, None)
+    assert links(make_alert(run="..", id="1"), "http://watch")[0] == "http://watch/runs/~../alerts/1"
     unnamed = make_alert(suspects=())
     assert links(unnamed, "", "https://docs/faults.html") == (None, None), "a runbook about no fault is none"
     assert links(unnamed, "", "https://wiki/$rule")[1] == "https://wiki/kl-ref-exactly-zero"
