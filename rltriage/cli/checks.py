@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from rltriage.cli import completing
-from rltriage.cli.options import json_option
+from rltriage.cli.options import SEED, json_option
 from rltriage.rules.errors import RltriageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _Bisectable(click.Command):
 )
 @click.option("--probe", metavar="MODULE:FUNCTION", help="Check your own trainer: a function that returns a TrainerProbe.")
 @click.option("--only", multiple=True, metavar="N[,N...]", help="Run only these checks, by number; may be repeated.")
-@click.option("--seed", default=1, show_default=True, help="Seed of the sampled batch.")
+@click.option("--seed", type=SEED, default=1, show_default=True, help="Seed of the sampled batch.")
 @json_option
 def command(fault: str | None, probe: str | None, only: tuple[str, ...], seed: int, as_json: bool) -> None:
     """Check the identities that a correct trainer satisfies at step 0.

@@ -11,6 +11,8 @@ import click
 from rltriage.cli import completing
 
 F = TypeVar("F", bound=Callable[..., Any])
+SEED = click.IntRange(0, 2**32 - 1)
+"""What every generator takes."""
 
 
 def rules_option(function: F) -> F:

@@ -28,6 +28,17 @@ def open_runs(sources: Sequence[str]) -> list[tuple[Source, str]]:
     return list(zip([open_source(path) for path in paths], run_ids(paths), strict=True))
 
 
+def load_packs(packs: Sequence[str]) -> RulePack:
+    """The packs of `--rules`, or the shipped one. What looks misspelt in them is said on stderr: its rule may be off."""
+    from rltriage.rules.crosscheck import slips
+    from rltriage.rules.loader import load_rules
+
+    pack = load_rules(*(packs or ("triage",)))
+    for slip in slips(pack):
+        click.echo(f"warning: {slip}", err=True)
+    return pack
+
+
 def find_rule(pack: RulePack, rule_id: str, hint: str = "") -> Rule:
     """A rule of the pack. Raises a usage error with the id that is nearest, and the hint."""
     from rltriage.rules.validate import meant

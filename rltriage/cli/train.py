@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 
 from rltriage.cli import completing
 from rltriage.cli.options import (
+    SEED,
     config_option,
     fail_on_option,
     json_option,
@@ -19,6 +20,7 @@ from rltriage.cli.options import (
     rules_option,
 )
 from rltriage.cli.outcome import Outcome
+from rltriage.cli.runs import load_packs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from rltriage.exporters.http import Server
     from rltriage.exporters.state import RunState
     from rltriage.rules.model import Catalogue
-    from rltriage.trainer.config import TrainConfig
     from rltriage.trainer.parallel import Job
     from rltriage.training import Watching
 
@@ -48,7 +49,7 @@ def _seeds(context: click.Context, option: click.Parameter, text: str | None) ->
         found = []
     if not found:
         raise click.BadParameter(f"'{text}' is neither a range like 0-9 nor a list like 0,3,7")
-    return found
+    return [SEED.convert(seed, option, context) for seed in found]
 
 
 @click.command("train")
@@ -58,7 +59,7 @@ def _seeds(context: click.Context, option: click.Parameter, text: str | None) ->
     help="The fault to switch on, e.g. mask_shift; `--fault list` lists them.",
     shell_complete=completing.faults,
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the run.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the run.")
 @click.option(
     "--seeds", callback=_seeds, metavar="0-9", help="Several seeds in parallel: a line for each, no flight recorder."
 )
@@ -95,8 +96,8 @@ def command(
 ) -> None:
     """Train the reference agent (158k parameters, about ten seconds on one core) under rltriage's eyes.
 
-    --config sets the trainer's own fields (lr, kl_coef, minibatches, ...). Exit 0 nothing critical, 1 a critical alert
-    fired, 2 bad usage.
+    --config sets the trainer's own fields (lr, kl_coef, minibatches, ...); a value that a field cannot have is refused.
+    Exit 0 nothing critical, 1 a critical alert fired, 2 bad usage.
     """
     if fault == "list":
         _list_faults()
@@ -105,12 +106,11 @@ def command(
     if seeds and seed:
         raise click.UsageError("--seed and --seeds exclude each other: put the seed into the list")
     from rltriage.engine.reference import read_reference
-    from rltriage.rules.loader import load_rules
     from rltriage.training import Watching
 
     job = _job(fault, seed, steps, config, checks)
     references = [read_reference(file) for file in reference_files]
-    how = Watching(load_rules(*(packs or ("triage",))), Path(directory), references, labels)
+    how = Watching(load_packs(packs), Path(directory), references, labels)
     if seeds:
         from rltriage.cli.train_seeds import train_seeds
 
@@ -128,13 +128,18 @@ def command(
 
 
 def _job(fault: str | None, seed: int, steps: int | None, config: dict[str, Any], checks: bool) -> Job:
-    """What is to be trained; an unknown fault or field is refused."""
+    """What is to be trained; an unknown fault or field is refused, and a value that a field cannot have."""
+    from rltriage.cli.train_config import train_config
+    from rltriage.rules.errors import RltriageError
     from rltriage.trainer.faults import find_fault
     from rltriage.trainer.parallel import Job
 
     injected = find_fault(fault)
     count = steps or (injected.steps if injected else 24)
-    return Job(fault, seed, count, _train_config(config), checks)
+    try:
+        return Job(fault, seed, count, train_config(config), checks)
+    except RltriageError as error:
+        raise click.BadParameter(str(error), param_hint="--config") from None
 
 
 def run_name(job: Job, name: str | None = None) -> str:
@@ -227,16 +232,6 @@ def _on_this_trainer(catalogue: Catalogue, fault: str | None) -> Catalogue:
         for name, test in catalogue.first_tests.items()
     }
     return replace(catalogue, first_tests=tests)
-
-
-def _train_config(overrides: dict[str, Any]) -> TrainConfig:
-    from rltriage.trainer.config import TrainConfig
-
-    known = {field.name: field for field in fields(TrainConfig)}
-    for key in overrides:
-        if key not in known:
-            raise click.BadParameter(f"the trainer has no '{key}'; it has {', '.join(known)}", param_hint="--config")
-    return replace(TrainConfig(), **overrides)
 
 
 def _list_faults() -> None:
