@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from rltriage.rules.crosscheck import slips
 from rltriage.rules.loader import load_rules
 from rltriage.rules.model import RulePack
 
@@ -21,6 +22,14 @@ class RuleFiles:
         self._packs = tuple(packs)
         self.pack = load_rules(*self._packs)
         self._seen = _stamp(self.pack)
+        self._told: list[str] = []
+
+    def slips(self) -> list[str]:
+        """What looks misspelt in the pack, a line for each; those that were given already are not given again."""
+        found = slips(self.pack)
+        new = [slip for slip in found if slip not in self._told]
+        self._told = found
+        return new
 
     def changed(self) -> bool:
         """Whether a file is another than when this was last asked, or loaded."""

@@ -144,6 +144,7 @@ class Service:
         config = self.config
         self._rules = RuleFiles(config.packs)
         pack = self._rules.pack
+        self._say_slips()
         receivers = routes(config)
         self._lock_state()
         self.dispatcher = Dispatcher(
@@ -280,12 +281,18 @@ class Service:
             self.reload_ok = False
             log.error("the rules were not reloaded, the old ones stay:\n%s", error)
             return
+        self._say_slips()
         for each in self._fleets:
             with each.lock:
                 each.fleet.reload(pack)
         self.reload_ok = True
         self._reloaded = self._clock()
         log.info("reloaded %d rules", len(pack.rules))
+
+    def _say_slips(self) -> None:
+        """A rule may be off for a misspelt name; it may also be a trainer's own, so nobody is stopped."""
+        for slip in self._rules.slips():
+            log.warning("%s", slip)
 
     def flush(self, receiver: str) -> None:
         """Deliver what is due to one receiver."""

@@ -10,11 +10,12 @@ from typing import Any
 
 from rltriage.rules import templates
 from rltriage.rules.facts import CONFIG_FACTS
-from rltriage.rules.model import Catalogue, Problem, Rule
-from rltriage.rules.validate import capped, closest
+from rltriage.rules.model import Catalogue, Problem, Rule, RulePack
+from rltriage.rules.validate import NEAR, capped, closest, meant
 from rltriage.rules.yamlmarks import Node
 
 _FOREIGN = re.compile(r"[/.:]")  # frameworks' own names (`actor/entropy`); canonical names have none of these
+_CHECK, _VALUE = "check_", "_value"  # an invariant's results
 _CONDITIONS = ("when", "unless", "clear_when")
 
 
@@ -27,6 +28,14 @@ def check_rule(rule: Rule, node: Node, catalogue: Catalogue) -> list[Problem]:
 def check_ids(node: Node, catalogue: Catalogue) -> list[Problem]:
     """The faults and the first test that a rule refers to must exist. Works on rules that have other mistakes too."""
     return [*_suspects(node, catalogue), *_first_test(node, catalogue)]
+
+
+def slips(pack: RulePack) -> list[str]:
+    """A line for each metric or config fact of a pack that looks misspelt: no error, as a trainer may call something so.
+
+    What is far from every known name is the user's own, and no slip.
+    """
+    return [f"{each.mark}: {each.message}; {each.hint}" for each in pack.warnings if each.hint.startswith(NEAR)]
 
 
 def rule_facts(rule: Rule) -> frozenset[str]:
@@ -84,7 +93,9 @@ def _metrics(rule: Rule, node: Node, catalogue: Catalogue) -> Iterator[Problem]:
     for metric in sorted(rule.metrics):
         if is_known_metric(metric, catalogue):
             continue
-        near = closest(metric, catalogue.metrics)
+        near = _near_metric(metric, catalogue)
+        if metric.startswith(_CHECK) and not near:  # an invariant of somebody's own
+            continue
         hint = f"{near.rstrip('?')}? " if near else ""
         hint += f"if your trainer logs it under this name, add `metrics: {{{metric}: {{}}}}` to the pack"
         yield _place(node, metric).problem("metric", f"the metric `{metric}` is not in the catalogue", hint, "warning")
@@ -92,7 +103,28 @@ def _metrics(rule: Rule, node: Node, catalogue: Catalogue) -> Iterator[Problem]:
 
 def is_known_metric(metric: str, catalogue: Catalogue) -> bool:
     """Whether a name is canonical, declared, an invariant's result, or plainly a framework's own."""
-    return metric in catalogue.metrics or metric.startswith("check_") or _FOREIGN.search(metric) is not None
+    if metric in catalogue.metrics or _FOREIGN.search(metric) is not None:
+        return True
+    return metric.startswith(_CHECK) and _invariant(metric) in _invariants(catalogue)
+
+
+def _near_metric(metric: str, catalogue: Catalogue) -> str:
+    """The hint for a name that is nearly a known one, or an empty text."""
+    if not metric.startswith(_CHECK):
+        return closest(metric, catalogue.metrics)
+    near = meant(_invariant(metric), _invariants(catalogue))
+    value = _VALUE if metric.endswith(_VALUE) else ""
+    return f"{NEAR} `{_CHECK}{near}{value}`?" if near else ""
+
+
+def _invariant(metric: str) -> str:
+    """`mask_is_policy_tokens` for `check_mask_is_policy_tokens_value`."""
+    return metric.removeprefix(_CHECK).removesuffix(_VALUE)
+
+
+def _invariants(catalogue: Catalogue) -> frozenset[str]:
+    """The invariants that some fault makes fail."""
+    return frozenset[str]().union(*(fault.failing_checks | fault.may_fail for fault in catalogue.faults.values()))
 
 
 def _place(node: Node, name: str) -> Node:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 MAX_ALIKE = 20
+NEAR = "did you mean"
+"""How a hint begins that knows what was meant."""
 MAX_ERRORS = 1000  # of one rule, or of a file without its rules: nobody reads more, and a large file could have 100,000
 _DEFINITIONS = "#/$defs/"
 _COUNTS = ("minProperties", "maxProperties", "minItems", "maxItems")
@@ -49,7 +51,7 @@ def validate(node: Node, schema: dict[str, Any], what: str) -> list[Problem]:
 def closest(word: str, known: Iterable[str]) -> str:
     """ "did you mean `x`?" for the known word that is nearest, or an empty text."""
     near = meant(word, known)
-    return f"did you mean `{near}`?" if near else ""
+    return f"{NEAR} `{near}`?" if near else ""
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rltriage.cli.options import rules_option
+from rltriage.cli.runs import load_packs
 
 if TYPE_CHECKING:
     from rltriage.detection import Table
@@ -54,9 +55,8 @@ def command(
     from rltriage.engine.rundir import write_atomically
     from rltriage.exporters.jsonlines import dumps
     from rltriage.recorded import read_runs
-    from rltriage.rules.loader import load_rules
 
-    pack = load_rules(*(packs or ("triage",)))
+    pack = load_packs(packs)
     _known(faults)
     wanted = (None, *faults)
     if live:

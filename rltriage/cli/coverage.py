@@ -11,7 +11,7 @@ import click
 from rltriage.cli import completing
 from rltriage.cli.options import config_option, json_option, profile_option, reference_option, rules_option
 from rltriage.cli.output import few
-from rltriage.cli.runs import open_runs
+from rltriage.cli.runs import load_packs, open_runs
 
 if TYPE_CHECKING:
     from rltriage.engine.coverage import Coverage, FaultCoverage
@@ -43,9 +43,8 @@ def command(
     from rltriage.engine.feed import Feed
     from rltriage.engine.reference import read_reference
     from rltriage.exporters.jsonlines import dumps
-    from rltriage.rules.loader import load_rules
 
-    pack = load_rules(*(packs or ("triage",)))
+    pack = load_packs(packs)
     references = [read_reference(file) for file in reference_files]
     ((opened, run_id),) = open_runs((source,))
     feed = Feed(opened, run_id, profile, config)

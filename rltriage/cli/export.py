@@ -12,7 +12,7 @@ import click
 from rltriage.cli import completing
 from rltriage.cli.options import config_option, profile_option, url_option
 from rltriage.cli.rules import PACK_HELP
-from rltriage.cli.runs import open_runs
+from rltriage.cli.runs import load_packs, open_runs
 
 
 @click.command("export")
@@ -62,9 +62,8 @@ def _recorded(
     from rltriage.exporters.backfill import Recording
     from rltriage.exporters.gauges import Gauges
     from rltriage.replaying import replay
-    from rltriage.rules.loader import load_rules
 
-    pack = load_rules(*packs)
+    pack = load_packs(packs)
     if metrics_only:
         pack = replace(pack, rules=())
     recording = Recording()

@@ -18,7 +18,7 @@ from rltriage.cli.options import (
     rules_option,
 )
 from rltriage.cli.outcome import Outcome
-from rltriage.cli.runs import find_rule, open_runs
+from rltriage.cli.runs import find_rule, load_packs, open_runs
 
 if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
@@ -67,14 +67,13 @@ def command(
     from rltriage.arguments import unknown_facts
     from rltriage.engine.reference import read_reference
     from rltriage.replaying import replay
-    from rltriage.rules.loader import load_rules
 
     references = [read_reference(file) for file in reference_files]
     if other is not None:
         if explained:
             raise click.UsageError("--explain and --diff do not go together; explain the rule with each pack in turn")
         raise click.exceptions.Exit(_difference(sources, packs or ("triage",), other, profile, config, references, as_json))
-    pack = load_rules(*(packs or ("triage",)))
+    pack = load_packs(packs)
     if explained:
         find_rule(pack, explained)
     runs = open_runs(sources)
@@ -113,10 +112,9 @@ def _difference(
     from rltriage.comparing import Firings, compare, counted
     from rltriage.exporters.jsonlines import dumps
     from rltriage.replaying import replay
-    from rltriage.rules.loader import load_rules
 
     sides = []
-    for pack in (load_rules(*packs), load_rules(other)):
+    for pack in (load_packs(packs), load_packs((other,))):
         firings = Firings()
         for source, run_id in open_runs(sources):
             for _ in replay(

@@ -13,7 +13,7 @@ from rltriage import __version__
 from rltriage.cli import completing
 from rltriage.cli.options import config_option, fail_on_option, profile_option, reference_option, rules_option
 from rltriage.cli.outcome import Outcome
-from rltriage.cli.runs import open_runs
+from rltriage.cli.runs import load_packs, open_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,9 +101,8 @@ def _reports(
     from rltriage.exporters.report.build import build
     from rltriage.exporters.report.collect import Collectors
     from rltriage.replaying import replay
-    from rltriage.rules.loader import load_rules
 
-    pack, runs = load_rules(*(packs or ("triage",))), open_runs(sources)
+    pack, runs = load_packs(packs), open_runs(sources)
     reports = []
     with _busy("reading the rows"):
         for source, run_id in runs:

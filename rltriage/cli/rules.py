@@ -23,20 +23,33 @@ def command() -> None:
 
 @command.command("check")
 @click.argument("packs", nargs=-1, metavar="[PACK]...", shell_complete=completing.packs)
-def check(packs: tuple[str, ...]) -> None:
-    """Report every problem of every pack in one go. Exit 0 clean, 1 problems, 2 unreadable."""
+@click.option("--strict", is_flag=True, help="Warnings count as problems, for a pipeline.")
+def check(packs: tuple[str, ...], strict: bool) -> None:
+    """Report every problem of every pack in one go. Exit 0 clean or with warnings alone, 1 problems, 2 unreadable.
+
+    A name that nobody knows is a warning, because a trainer may log it: of a metric, or of a config fact.
+    """
     from rltriage.rules.loader import check_rules
 
     problems = check_rules(packs or ("triage",))
     for problem in problems:
         click.echo(str(problem))
-    errors = sum(problem.level == "error" for problem in problems)
+    warnings = sum(problem.level == "warning" for problem in problems)
+    errors = len(problems) - warnings
+    counts = [
+        f"{count} {word}{'s' if count != 1 else ''}"
+        for count, word in ((errors, "problem"), (warnings, "warning"))
+        if count
+    ]
     if any(problem.code == "file" for problem in problems):
         raise click.exceptions.Exit(2)
+    verdict = ", ".join(counts)
     if errors:
-        click.echo(f"{errors} problem{'s' if errors != 1 else ''}")
+        click.echo(verdict)
         raise click.exceptions.Exit(1)
-    click.echo(f"{', '.join(packs or ('triage',))}: no problems")
+    click.echo(f"{', '.join(packs or ('triage',))}: {verdict or 'no problems'}")
+    if strict and warnings:
+        raise click.exceptions.Exit(1)
 
 
 @command.command("list")

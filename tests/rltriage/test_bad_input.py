@@ -105,6 +105,44 @@ def test_broken_pack_makes_replay_exit_2_and_check_exit_1(rltriage, tmp_path: Pa
     assert f"{pack}:5:5" in ran.err
 
 
+SLIP = """\
+version: 1
+rules:
+  - {id: mine, summary: low, group: behavior, severity: info, suspects: {}, first_test: entropy_term_sign,
+     when: {threshold: {metric: METRIC, below: 1}}}
+"""
+
+
+def test_a_misspelt_metric_is_said_by_every_command_that_loads_the_rules(rltriage, tmp_path: Path) -> None:
+    """A rule must not be off in silence: `rules check` counts a warning, the others say it once on stderr and go on."""
+    good, pack = tmp_path / "good.jsonl", tmp_path / "mine.yaml"
+    good.write_text(GOOD)
+    pack.write_text(SLIP.replace("METRIC", "entrpy"))
+    ran = rltriage("rules", "check", pack)
+    assert ran.code == 0 and ran.out.endswith(f"{pack}: 1 warning\n") and "no problems" not in ran.out
+    assert rltriage("rules", "check", "--strict", pack).code == 1
+    assert rltriage("rules", "check", "--strict", "triage") == (0, "triage: no problems\n", "")
+    for args in (
+        ("replay", good),
+        ("replay", good, "--diff", "triage"),
+        ("coverage", good),
+        ("report", good, "-o", tmp_path / "report.html"),
+    ):
+        ran = rltriage(*args, "--rules", pack)
+        assert ran.code == 0 and ran.err.count("did you mean `entropy`?") == 1, args
+    pack.write_text(SLIP.replace("METRIC", "tool_latency"))
+    assert rltriage("replay", good, "--rules", pack).err == ""
+    assert rltriage("replay", good).err == ""
+
+
+def test_problems_and_warnings_are_counted_apart(rltriage, tmp_path: Path) -> None:
+    """A pack with both has both in its last line."""
+    pack = tmp_path / "mine.yaml"
+    pack.write_text(SLIP.replace("METRIC", "entrpy").replace("entropy_term_sign", "no_such_test_at_all"))
+    ran = rltriage("rules", "check", pack)
+    assert ran.code == 1 and ran.out.endswith("\n1 problem, 1 warning\n")
+
+
 def test_rules_check_of_a_missing_file_is_unreadable_not_wrong(rltriage, tmp_path: Path) -> None:
     """Exit 2 where there is nothing to judge, 1 where there is."""
     assert rltriage("rules", "check", tmp_path / "mine.yaml").code == 2
@@ -165,6 +203,7 @@ def test_check_usage_errors_stop_a_bisect(rltriage) -> None:
     assert rltriage("check", "--probe", "no_function").code == 128
     assert rltriage("check", "--only", "99").code == 128
     assert rltriage("check", "--seed", "one").code == 128
+    assert rltriage("check", "--seed", 2**70).code == 128
     assert rltriage("check", "--no-such-option").code == 128
 
 

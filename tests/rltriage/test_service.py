@@ -33,6 +33,14 @@ from rltriage.watching import WatchedRun
 ROOT = Path(__file__).parents[2]
 
 
+SLIP = """\
+version: 1
+rules:
+  - {id: mine, summary: low, group: behavior, severity: info, suspects: {}, first_test: entropy_term_sign,
+     when: {any: [{threshold: {metric: entrpy, below: 1}}, {threshold: {metric: tool_latency, above: 9}}]}}
+"""
+
+
 class Clock:
     """A clock that stands still until a test moves it."""
 
@@ -246,6 +254,17 @@ rules:
   - {id: warm, summary: x, group: optimizer, severity: critical, when: {threshold: {metric: reward, above: 9}},
      suspects: {frost: 0.9}, first_test: thaw}
 """
+
+
+def test_a_name_that_looks_misspelt_in_the_rules_is_said_once(setup, tmp_path, caplog) -> None:
+    """When the service opens, and after a reload only what is new."""
+    (tmp_path / "rules.yaml").write_text(SLIP)
+    service = setup()
+    assert caplog.text.count("the metric `entrpy` is not in the catalogue; did you mean `entropy`?") == 1
+    (tmp_path / "rules.yaml").write_text(SLIP.replace("tool_latency", "rewrd"))
+    service.reload_rules()
+    assert service.reload_ok and caplog.text.count("`entrpy`") == 1 and caplog.text.count("`rewrd`") == 1
+    assert "tool_latency" not in caplog.text
 
 
 def test_who_speaks_of_rules_hears_of_reloaded_ones(setup, tmp_path, hook) -> None:

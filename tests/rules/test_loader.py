@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rltriage.rules import loader
+from rltriage.rules.crosscheck import slips
 from rltriage.rules.errors import RulePackError
 from rltriage.rules.loader import check_rules, dump_pack, load_rules
 from rltriage.rules.model import Catalogue, RulePack
@@ -281,8 +282,33 @@ def test_an_unknown_metric_is_a_warning_and_a_foreign_one_is_not(folder, catalog
     (warning,) = pack.warnings
     assert (warning.level, warning.mark.line, warning.mark.column) == ("warning", 2, 51)
     assert warning.hint.startswith("did you mean `reward`?")
-    for metric in ("actor/entropy", "check_mask_is_policy_tokens"):
-        assert not check_rules([folder.pack("a", head=override.replace("METRIC", metric))], catalogue)
+    for metric in ("actor/entropy", "check_mask_is_policy_tokens", "check_old_logp_frozen_value", "check_mine"):
+        assert not check_rules([folder.pack("a", head=override.replace("METRIC", metric))])
+
+
+@pytest.mark.parametrize(
+    ("metric", "meant"),
+    [("entrpy", "entropy"), ("check_mask_is_polcy_tokens_value", "check_mask_is_policy_tokens_value")],
+)
+def test_a_slip_is_an_unknown_name_that_is_near_a_known_one(metric: str, meant: str, folder) -> None:
+    """It is what a load points out, in one line; a name that is declared, or like none, is the user's own."""
+    override = "override: {a: {summary: s, when: {level: {metric: METRIC, above: 1}}}}\n"
+    path = folder.pack("a", head=override.replace("METRIC", metric))
+    (slip,) = slips(load_rules(path))
+    assert slip.startswith(f"{path}:2:") and f"`{metric}` is not in the catalogue; did you mean `{meant}`?" in slip
+    assert not slips(
+        load_rules(folder.pack("a", head=f"metrics: {{{metric}: {{}}}}\n" + override.replace("METRIC", metric)))
+    )
+    far = load_rules(folder.pack("a", head=override.replace("METRIC", "tool_latency")))
+    assert far.warnings and not slips(far)
+
+
+def test_a_misspelt_fact_is_a_slip_and_ones_own_is_not(folder) -> None:
+    """A rule that requires a fact which nobody can know is never sure of itself."""
+    pack = load_rules(folder.pack("a", head="override: {a: {requires: {kl_ceof: {above: 0}, my_fact: {above: 0}}}}\n"))
+    assert len(pack.warnings) == 2
+    (slip,) = slips(pack)
+    assert "`kl_ceof` is not one of the known config facts; did you mean `kl_coef`?" in slip
 
 
 @pytest.mark.parametrize(
