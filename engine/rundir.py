@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -144,6 +145,20 @@ class RunDirectory:
         }
         self._write_run()
 
+    def removed(self) -> bool:
+        """Whether somebody removed a file while the run goes on. A folder that was renamed keeps its files."""
+        return self._rows.removed() or (self._alerts is not None and self._alerts.removed())
+
+    def renew(self) -> int:
+        """Begin new files where they were removed; how many lines went with the old ones.
+
+        Raises OSError where new ones cannot be made, and where another run has its own in their place.
+        """
+        lost = self._rows.renew()
+        if lost:
+            self._write_run()
+        return lost + (self._alerts.renew() if self._alerts is not None else 0)
+
     def write_rows(self, lines: bytes) -> int:
         """Append whole lines of rows, in one write; how many are in the file. Raises OSError where none is."""
         return self._rows.append(lines)
@@ -151,17 +166,20 @@ class RunDirectory:
     def write_alerts(self, lines: bytes) -> int:
         """Append whole lines of alerts, as rows are."""
         if self._alerts is None:
-            self._alerts = _Lines(self.path / ALERTS)
+            self._alerts = _Lines(self._rows.folder() / ALERTS)
         return self._alerts.append(lines)
 
     def end(self, state: str, now: float) -> None:
         """Close the files and note in `run.json` that the run is over: who follows it need not wait for rows any more."""
-        self.close()
+        try:
+            folder = self._rows.folder()
+        finally:
+            self.close()
         self._run["ended"] = {"state": state, "time": now}
-        self._write_run()
+        self._write_run(folder)
 
-    def _write_run(self) -> None:
-        write_atomically(self.path / RUN, json.dumps(self._run, indent=2, default=str) + "\n")
+    def _write_run(self, folder: Path | None = None) -> None:
+        write_atomically((folder or self.path) / RUN, json.dumps(self._run, indent=2, default=str) + "\n")
 
     def close(self) -> None:
         self._rows.close()
@@ -173,12 +191,47 @@ class _Lines:
     """A file that grows by whole lines: a half one that a crash or a full disk left is ended before the next."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (kept open for the run)
+        self._path = path
+        self._open()
+
+    def _open(self) -> None:
+        self._file = open(self._path, "a+b", buffering=0)  # noqa: SIM115 (kept open for the run)
+        self._linked = self._links() > 0  # some file systems count none
         self._half = False
+        self._written = 0
         self.size = self._file.tell()
         if self.size:
             self._file.seek(-1, os.SEEK_END)
             self._half = self._file.read(1) != b"\n"
+
+    def _links(self) -> int:
+        return os.fstat(self._file.fileno()).st_nlink
+
+    def removed(self) -> bool:
+        """Whether the file has no name any more: what is written into it is for nobody."""
+        return self._linked and not self._links()
+
+    def renew(self) -> int:
+        """Begin a new file where the old one was removed; how many lines of this process went with it, at least 1."""
+        if not self.removed():
+            return 0
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        open(self._path, "xb").close()  # not if it is there: another run has claimed it
+        lost = max(1, self._written)
+        self._file.close()
+        self._open()
+        self.locked()
+        return lost
+
+    def folder(self) -> Path:
+        """Where the file is by now: somebody may have renamed its folder. FileNotFoundError if it was removed."""
+        if self.removed():
+            raise FileNotFoundError(errno.ENOENT, "the run's files were removed", str(self._path))
+        with suppress(OSError):  # no Linux: where it was
+            found = Path(os.readlink(f"/proc/self/fd/{self._file.fileno()}"))
+            if found.is_file():
+                return found.parent
+        return self._path.parent
 
     def locked(self) -> bool:
         """Whether nobody else has the file's lock: it is this one's from now on, and goes with the process."""
@@ -197,11 +250,13 @@ class _Lines:
         count = self._file.write(data) or 0
         if count == len(data):
             self._half = False
+            self._written += lines.count(b"\n")
             return lines.count(b"\n")
         whole = data[:count].count(b"\n") - self._half
         self._half = data[count - 1 : count] != b"\n" if count else self._half
         if whole < 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
+        self._written += whole
         return whole
 
     def close(self) -> None:

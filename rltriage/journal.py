@@ -22,7 +22,7 @@ from rltriage.engine.rundir import RunDirectory, alert_line, row_line
 from rltriage.exporters.jsonlines import alert_json, incident_json
 from rltriage.exporters.state import RunState
 from rltriage.rules.model import Catalogue, RulePack
-from rltriage.saying import Once, warn
+from rltriage.saying import Once, reason, warn
 
 PATIENCE = 0.05
 """Seconds that a row with an alert waits for the disk; then it is written later."""
@@ -30,6 +30,8 @@ HANGS_SECONDS = 5.0
 """A write that takes longer is said."""
 CLOSE_SECONDS = 5.0
 """How long the end of a run waits for the disk."""
+SETTLE_SECONDS = 0.1
+"""How long new files wait once the run's were removed: whoever removes a folder fails where it fills meanwhile."""
 MOST_WAITING = 16 << 20
 """Bytes of lines that wait for a disk that hangs; rows beyond it are lost, and counted."""
 T = TypeVar("T")
@@ -161,8 +163,11 @@ class Journal:
                 batch.append(self._queue.get_nowait())
         self._since = time.monotonic()
         lines = [each for each in batch if isinstance(each, Lines)]
-        self._write(self.directory.write_rows, [each.rows for each in lines])
-        self._write(self.directory.write_alerts, [each.alerts for each in lines])
+        if lines and self._has_files():
+            self._write(self.directory.write_rows, [each.rows for each in lines])
+            self._write(self.directory.write_alerts, [each.alerts for each in lines])
+        else:
+            self._failed += sum(map(_count, lines))
         for each in lines:
             self._taken += len(each.rows) + len(each.alerts)
             if each.written is not None:
@@ -172,11 +177,24 @@ class Journal:
         for end in ends[:1]:
             try:
                 self.directory.end(*end)
-            except Exception:
-                self._say(self.directory.run_id, "the end of the run could not be written", fault=True)
+            except Exception as error:
+                self._failed += 1
+                self._say(self.directory.run_id, "the end of the run could not be written", error)
         if ends and not self._over:
             self._over = True
             self._open.release()
+
+    def _has_files(self) -> bool:
+        """Whether there are files to write into: new ones, where somebody removed those of the run while it goes on."""
+        try:
+            if self.directory.removed():
+                time.sleep(SETTLE_SECONDS)
+                self._failed += self.directory.renew()
+                self._say(self.directory.run_id, "the run's files were removed, with what they held: new ones are begun")
+        except Exception as error:
+            self._say(self.directory.run_id, "the run's files were removed: rows are lost", error)
+            return False
+        return True
 
     def _write(self, append: Callable[[bytes], int], lines: list[bytes]) -> None:
         count = sum(each.count(b"\n") for each in lines)
@@ -184,16 +202,17 @@ class Journal:
             return
         try:
             count -= append(b"".join(lines))
-        except Exception:
-            self._say(self.directory.run_id, "rows or alerts could not be written", fault=True)
+        except Exception as error:
+            self._say(self.directory.run_id, "rows or alerts could not be written", error)
         else:
             if count:
                 self._say(self.directory.run_id, "rows or alerts are lost: the disk took only a part of them")
         self._failed += count
 
-    def _say(self, run_id: str, what: str, fault: bool = False) -> None:
+    def _say(self, run_id: str, what: str, error: Exception | None = None) -> None:
         if self._said.first(what):
-            warn("run=%s: %s (%s, said once)", run_id, what, self.directory.path, exc_info=fault)
+            why = reason(error)
+            warn("run=%s: %s%s (%s, said once)", run_id, what, why, self.directory.path, exc_info=bool(error and not why))
 
 
 def _count(lines: Lines) -> int:

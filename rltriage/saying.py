@@ -6,6 +6,8 @@ import logging
 import sys
 from contextlib import suppress
 
+from rltriage.rules.errors import RltriageError
+
 _log = logging.getLogger("rltriage")
 MOST_SAID = 100
 """Different sentences about one run; a fault that words itself anew each time must not fill the log, or memory."""
@@ -33,6 +35,11 @@ def warn(text: str, *values: object, exc_info: bool = False) -> None:
     """Log a warning. A handler of the user's that raises is ignored."""
     with suppress(Exception):
         _log.warning(text, *values, exc_info=exc_info)
+
+
+def reason(error: BaseException | None) -> str:
+    """`: no space left on device` of what the system or a user's input is to blame for; empty where a trace is wanted."""
+    return f": {error}" if isinstance(error, (OSError, RltriageError)) else ""
 
 
 def show(text: str) -> None:
