@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from rltriage.engine.report import Alert
 
 
+LOOK_SECONDS = 5.0
+"""How long a disk is asked whether a folder is one."""
+
+
 class WatchOptions(TypedDict, total=False):
     """What `watch` and every hook take."""
 
@@ -47,6 +51,48 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise RltriageError(f"halt_on={halt_on!r} is no severity: write one of {', '.join(SEVERITIES)}")
     if profile != "auto":
         find_profile(profile)
+    if options.get("listen") is not None:
+        _check_listen(options["listen"])
+    if options.get("directory") is not None:
+        _check_directory(Path(options["directory"]))
+
+
+def address(listen: str | int) -> str:
+    """HOST:PORT of what `listen` may be: it, or a port of this machine alone."""
+    return listen if isinstance(listen, str) else f"127.0.0.1:{listen}"
+
+
+def _check_listen(listen: str | int) -> None:
+    """Raises RltriageError for what is no address, or one that would need a protection which no option gives."""
+    from rltriage.exporters.access import Web, claim, is_local
+
+    try:
+        host, _ = claim(address(listen), Web(), insecure=True)
+    except RltriageError:
+        wanted = "a port from 0 to 65535, or HOST:PORT as in '127.0.0.1:9464'"
+        raise RltriageError(f"listen={listen!r} cannot be: write {wanted}") from None
+    if not is_local(host):
+        how = "write a port of 127.0.0.1, or let `rltriage watch` serve the run's folder with both"
+        raise RltriageError(f"listen={listen!r} cannot be: others would read it without TLS and authentication; {how}")
+
+
+def _check_directory(directory: Path) -> None:
+    """Raises RltriageError where a file is in the way. What the disk does not say in time it says at the first row."""
+    from rltriage.journal import in_time
+
+    def in_the_way() -> Path | None:
+        found = next((each for each in (directory, *directory.parents) if each.exists()), None)
+        return None if found is None or found.is_dir() else found
+
+    named = str(directory)
+    if "\0" in named:
+        raise RltriageError(f"directory={named!r} cannot be: write a path without NUL")
+    try:
+        file = in_time(in_the_way, LOOK_SECONDS)
+    except OSError:
+        return
+    if file is not None:
+        raise RltriageError(f"directory={named!r} cannot be: {file} is a file; write a folder's path")
 
 
 def _anything(value: object) -> bool:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from rltriage import __version__
-from rltriage.arguments import WatchOptions, check_options, unknown_facts
+from rltriage.arguments import WatchOptions, address, check_options, unknown_facts
 from rltriage.engine.intake import Intake
 from rltriage.engine.reference import read_reference
 from rltriage.engine.report import EMPTY, Alert, StepReport
@@ -37,7 +37,7 @@ from rltriage.reloading import RELOAD_SECONDS, RuleFiles
 from rltriage.rules.errors import RltriageError
 from rltriage.rules.facts import by_argument
 from rltriage.rules.model import SEVERITIES
-from rltriage.saying import Once, warn
+from rltriage.saying import Once, reason, warn
 from rltriage.watching import Sink, WatchedRun, use_rules
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class Watch:
             packs = [rules] if isinstance(rules, (str, os.PathLike)) else rules
             self._rules = RuleFiles([_wherever(os.fspath(pack), os.sep, "/") for pack in packs])
             self._pack = self._rules.pack
+            self._say_slips()
             self._listen(options.get("listen"))
             atexit.register(self._at_exit)
 
@@ -239,6 +240,7 @@ class Watch:
         try:
             if self._rules.changed():
                 self._read = self._rules.load()
+                self._say_slips()
                 self._said.forget(self._mistakes)
                 _log.info("run=%s: reloaded %d rules", self.id, len(self._read.rules))
         except RltriageError as error:
@@ -248,6 +250,11 @@ class Watch:
                 warn("run=%s: the rules were not reloaded, the old ones stay:\n%s", self.id, error)
         except Exception:
             self._failed("the rule files could not be read")
+
+    def _say_slips(self) -> None:
+        """A rule may be off for a misspelt name; it may also be the trainer's own, so nobody is stopped."""
+        for slip in self._rules.slips():
+            warn("run=%s: %s", self.id, slip)
 
     def _emit(self, rows: Sequence[Row]) -> StepReport:
         """Evaluate rows; there is more than one only when the profile has just been decided."""
@@ -323,7 +330,7 @@ class Watch:
 
         self._gauges = Gauges(self._pack.catalogue.metrics, self._pack.rules)
         try:
-            self._server = serve_metrics(self._gauges, listen if isinstance(listen, str) else f"127.0.0.1:{listen}")
+            self._server = serve_metrics(self._gauges, address(listen))
         except RltriageError as error:
             self._failures += 1
             warn("run=%s: Prometheus cannot scrape this run: %s", self.id, error)
@@ -357,7 +364,9 @@ class Watch:
     def _failed(self, what: str) -> None:
         self._failures += 1
         if self._said.first(what):
-            warn("run=%s: %s (said once)", self.id, what, exc_info=sys.exc_info()[0] is not None)
+            error = sys.exc_info()[1]
+            why = reason(error)
+            warn("run=%s: %s%s (said once)", self.id, what, why, exc_info=error is not None and not why)
 
 
 def _copied(token: str, name: str) -> Watch:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rltriage
+from rltriage import arguments
 from rltriage.arguments import MOST_UNKNOWN, WatchOptions, check_options, unknown_facts
 from rltriage.rules.loader import load_rules
+
+SLIP = """\
+version: 1
+rules:
+  - {id: mine, summary: low, group: behavior, severity: info, suspects: {}, first_test: entropy_term_sign,
+     when: {any: [{threshold: {metric: entrpy, below: 1}}, {threshold: {metric: tool_latency, above: 9}}]}}
+"""
 
 
 @pytest.mark.parametrize(
@@ -23,7 +34,15 @@ from rltriage.rules.loader import load_rules
         ({"profile": 3}, "profile=3 cannot be"),
         ({"listen": 2.5}, "listen=2.5 cannot be: write a port"),
         ({"listen": True}, "listen=True"),
+        ({"listen": "x"}, "listen='x' cannot be: write a port from 0 to 65535, or HOST:PORT"),
+        ({"listen": ""}, "listen='' cannot be"),
+        ({"listen": 99999}, "listen=99999 cannot be"),
+        ({"listen": -1}, "listen=-1 cannot be"),
+        ({"listen": "0.0.0.0:9464"}, "others would read it without TLS and authentication; write a port of 127.0.0.1"),
         ({"directory": 3}, "directory=3 cannot be"),
+        ({"directory": __file__}, "is a file; write a folder's path"),
+        ({"directory": Path(__file__) / "runs"}, f"{__file__} is a file"),
+        ({"directory": "a\0b"}, "write a path without NUL"),
         ({"on_alert": "print"}, "on_alert='print' cannot be: write a function"),
         ({"halt_on": 1}, "halt_on=1 cannot be: write one of info, warning, critical"),
     ],
@@ -34,6 +53,45 @@ def test_what_cannot_be_is_refused_at_the_call(options: dict[str, Any], says: st
         with pytest.raises(rltriage.RltriageError) as error:
             call()
         assert says in str(error.value)
+
+
+def test_an_option_that_may_work_later_is_no_error(tmp_path: Path) -> None:
+    """A free port, a folder that is not there yet, and a disk that does not answer: the first row tells."""
+    with rltriage.watch("r", directory=tmp_path / "new" / "runs", listen="localhost:0", quiet=True) as run:
+        assert run.log(0, {"reward": 0.1}).step == 0 or run.url
+    assert run.errors == 0 and (tmp_path / "new" / "runs" / "r").is_dir()
+
+
+def test_a_disk_that_hangs_at_the_call_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a file is in the way is asked for a moment only."""
+    goes_on = threading.Event()
+    monkeypatch.setattr(arguments, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(Path, "exists", lambda path: goes_on.wait(60))
+    check_options({"directory": tmp_path})
+    goes_on.set()
+
+
+def test_a_name_that_looks_misspelt_in_the_rules_is_pointed_out_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the call, and after a reload only what is new: a rule must not be off in silence. Own names are no slips."""
+    pack = tmp_path / "mine.yaml"
+    pack.write_text(SLIP)
+    with rltriage.watch("r", directory=None, rules=["triage", pack], quiet=True) as run:
+        assert caplog.text.count("the metric `entrpy` is not in the catalogue; did you mean `entropy`?") == 1
+        for number, text in enumerate((SLIP + "# more\n", SLIP.replace("tool_latency", "rewrd"))):
+            pack.write_text(text)
+            os.utime(pack, (number, number))
+            run._read_rules()
+        assert run._read is not None
+    assert caplog.text.count("`entrpy`") == 1 and caplog.text.count("`rewrd`") == 1
+    assert "tool_latency" not in caplog.text and run.errors == 0
+
+
+def test_the_shipped_rules_are_loaded_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing in them looks misspelt."""
+    rltriage.watch("r", directory=None, quiet=True).close()
+    assert caplog.text == ""
 
 
 def test_a_hooks_misspelt_option_is_not_ignored() -> None:

@@ -25,9 +25,9 @@ rules:
 
 def test_a_taken_port_does_not_silence_what_fails_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The port, the disk, a bad step: each is said once, and all of them are counted."""
-    (tmp_path / "file").write_text("")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         run = rltriage.watch("r", listen=taken.getsockname()[1], directory=tmp_path / "file", quiet=True)
+    (tmp_path / "file").write_text("")
     for _ in range(3):
         run.log("half", {"reward": 0.5, "entropy": 1.0})  # type: ignore[call-overload]
     run.close()
