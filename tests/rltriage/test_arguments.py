@@ -56,9 +56,10 @@ def test_what_cannot_be_is_refused_at_the_call(options: dict[str, Any], says: st
 
 
 def test_an_option_that_may_work_later_is_no_error(tmp_path: Path) -> None:
-    """A free port, a folder that is not there yet, and a disk that does not answer: the first row tells."""
+    """A free port by its host's name, and a folder that is not there yet."""
     with rltriage.watch("r", directory=tmp_path / "new" / "runs", listen="localhost:0", quiet=True) as run:
-        assert run.log(0, {"reward": 0.1}).step == 0 or run.url
+        run.log(0, {"reward": 0.1})
+        assert run.url is not None
     assert run.errors == 0 and (tmp_path / "new" / "runs" / "r").is_dir()
 
 
