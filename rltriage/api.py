@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from rltriage.arguments import WatchOptions, check_options
+from rltriage.arguments import DIRECTORY, WatchOptions, check_options
 from rltriage.engine.report import Alert
 from rltriage.processes import imports_main_again
 from rltriage.rules.model import Severity
@@ -27,7 +27,7 @@ def watch(
     reference: str | Path | Sequence[str | Path] | None = None,
     labels: Mapping[str, str] | None = None,
     listen: str | int | None = None,
-    directory: str | Path | None = "runs",
+    directory: str | Path | None = DIRECTORY,
     on_alert: Callable[[Alert], object] | None = None,
     halt_on: Severity | None = None,
     quiet: bool = False,

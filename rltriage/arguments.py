@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rltriage.engine.report import Alert
 
 
+DIRECTORY = "runs"
+"""Where runs are written unless the call says otherwise."""
 LOOK_SECONDS = 5.0
 """How long a disk is asked whether a folder is one."""
 
@@ -53,8 +55,9 @@ def check_options(options: Mapping[str, Any]) -> None:
         find_profile(profile)
     if options.get("listen") is not None:
         _check_listen(options["listen"])
-    if options.get("directory") is not None:
-        _check_directory(Path(options["directory"]))
+    directory = options.get("directory")
+    if directory is not None and directory != DIRECTORY:  # a default that cannot be is no mistake in the call
+        _check_directory(Path(directory))
 
 
 def address(listen: str | int) -> str:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from rltriage import __version__
-from rltriage.arguments import WatchOptions, address, check_options, unknown_facts
+from rltriage.arguments import DIRECTORY, WatchOptions, address, check_options, unknown_facts
 from rltriage.engine.intake import Intake
 from rltriage.engine.reference import read_reference
 from rltriage.engine.report import EMPTY, Alert, StepReport
@@ -63,7 +63,7 @@ class Watch:
 
     def __init__(self, options: WatchOptions, active: bool) -> None:
         check_options(options)
-        halt_on, directory = options.get("halt_on"), options.get("directory", "runs")
+        halt_on, directory = options.get("halt_on"), options.get("directory", DIRECTORY)
         self._profile = _wherever(options.get("profile") or "auto")
         self.id = str(options.get("name") or _default_name())
         self.should_stop = False

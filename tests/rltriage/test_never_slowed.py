@@ -64,7 +64,7 @@ def test_a_full_disk_does_not_hold_up_the_run(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == list(range(220)) and ran.stderr.count("could not be written") == 1
-    assert ran.stderr.count("Traceback") == 1
+    assert "[Errno " in ran.stderr and "Traceback" not in ran.stderr
     lines = (tmp_path / "r" / "rows.jsonl").read_text().splitlines()
     whole = [json.loads(line)["step"] for line in lines if line.endswith("}")]
     assert whole[:20] == list(range(20)) and whole[-20:] == list(range(200, 220)) and len(lines) - len(whole) <= 1
