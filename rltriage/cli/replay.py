@@ -109,7 +109,6 @@ def _difference(
     as_json: bool,
 ) -> int:
     """Replay the sources under both sets of rules and print what differs; 1 if anything does."""
-    from rltriage.cli.output import say
     from rltriage.comparing import Firings, compare, counted
     from rltriage.exporters.jsonlines import dumps
     from rltriage.replaying import replay
@@ -126,9 +125,9 @@ def _difference(
         sides.append(firings)
     changes = compare(*sides)
     for change in changes:
-        say(dumps(change.as_json()) if as_json else str(change))
+        click.echo(dumps(change.as_json()) if as_json else str(change))
     if not as_json:
-        say(", ".join(f"{count} {kind}" for kind, count in counted(changes).items() if count) or "no difference")
+        click.echo(", ".join(f"{count} {kind}" for kind, count in counted(changes).items() if count) or "no difference")
     return int(bool(changes))
 
 
