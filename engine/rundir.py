@@ -61,13 +61,13 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
     A link stays, and its target is replaced; a file keeps its permissions. A pipe or a device cannot be replaced without
     taking it from everybody else: it is written straight into. Raises OSError, as `open` does.
     """
+    if os.path.exists(path) and not os.path.isfile(path):  # before links are followed: /dev/stdout leads to no path
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return
     target = Path(os.path.realpath(path))
     if target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-    if target.exists() and not target.is_file():
-        with open(target, "w", encoding="utf-8") as file:
-            file.write(text)
-        return
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.")
     try:

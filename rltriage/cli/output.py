@@ -98,13 +98,14 @@ class TextBlocks:
 
     def summary(self, replayed: Replayed) -> None:
         """What was read, as which framework, and what was not understood."""
+        from rltriage.exporters.text import many, unread
+
         data = replayed.as_json()
         stats = replayed.source.stats
         steps = "" if data["first_step"] is None else f", steps {data['first_step']} to {data['last_step']}"
-        self._print(f"{data['run']}: {data['rows']} rows{steps}, read as {data['profile']}")
-        if stats.bad:
-            first = stats.examples[0]
-            self._print(f"  {stats.bad} lines were not understood, first line {first.line}: {first.reason}")
+        self._print(f"{data['run']}: {many(data['rows'], 'row')}{steps}, read as {data['profile']}")
+        if told := unread(stats.bad, stats.examples):
+            self._print(f"  {told}")
         if data["unmapped"]:
             self._print(f"  without a canonical name: {few(data['unmapped'])}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import select
 import sys
 from typing import Any, TextIO
@@ -12,8 +11,8 @@ from typing import Any, TextIO
 class _Output(io.FileIO):
     """A file descriptor whose writes never fail.
 
-    Who reads a pipe may leave when they have seen enough (head, less): the command goes on to its own exit code. Anything
-    else that keeps output back is kept in `failure`, the first time. Writes are tried each time: a disk may have room again.
+    Who reads a pipe may leave when they have seen enough (head, less): the command goes on to its own exit code. The
+    first of any other errors is kept in `failure`. Writing is tried each time: a disk may have room again.
     """
 
     failure: OSError | None = None

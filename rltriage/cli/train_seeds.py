@@ -16,6 +16,7 @@ from rltriage.cli.train import run_name
 from rltriage.engine.rundir import safe_name
 from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.jsonlines import dumps
+from rltriage.exporters.text import many
 from rltriage.training import Named, SeedRun, train_jobs, watch_job
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def train_seeds(
 
 def _introduce(job: Job, seeds: int, server: Server | None) -> None:
     what = f"with {job.fault} switched on" if job.fault else "healthy"
-    click.echo(f"training the reference agent, {what}: {seeds} {'seed' if seeds == 1 else 'seeds'}, steps each: {job.steps}")
+    click.echo(f"training the reference agent, {what}: {many(seeds, 'seed')}, steps each: {job.steps}")
     if server is not None:
         click.echo(f"gauges   {server.url}/metrics, live until the runs end")
 

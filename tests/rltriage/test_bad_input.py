@@ -285,7 +285,7 @@ def test_a_run_is_called_the_same_by_every_command(rltriage, tmp_path: Path) -> 
     rows.parent.mkdir()
     rows.write_text('{"step": 0, "reward": 0.1}\n')
     for place in (rows, rows.parent):
-        assert rltriage("replay", place).out.startswith("grow: 1 rows")
+        assert rltriage("replay", place).out.startswith("grow: 1 row,")
         assert '"run": "grow"' in rltriage("replay", place, "--json").out
 
 
