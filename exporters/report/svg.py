@@ -48,8 +48,10 @@ class Scale(NamedTuple):
     end: float
 
     def __call__(self, value: float) -> float:
-        # Halved, so that the width of a range of extreme floats does not overflow.
-        share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        if isinstance(self.low, int):  # steps, which floats do not tell apart from 2**53 on
+            share = (value - self.low) / (self.high - self.low)
+        else:  # halved, so that the width of a range of extreme floats does not overflow
+            share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
         return self.start + min(max(share, -0.5), 1.5) * (self.end - self.start)
 
 
