@@ -191,8 +191,9 @@ def needs_reference(condition: Condition) -> bool:
 def build(runs: Sequence[HealthyRun], name: str) -> Reference:
     """The reference of healthy runs. Raises RltriageError for fewer than ten, or where one run is given twice."""
     if len(runs) < LEAST_RUNS:
+        few = "run is" if len(runs) == 1 else "runs are"
         raise RltriageError(
-            f"{len(runs)} runs are too few for a reference: healthy runs would leave it; give at least {LEAST_RUNS} seeds"
+            f"{len(runs)} {few} too few for a reference: healthy runs would leave it; give at least {LEAST_RUNS} seeds"
         )
     _refuse_twins(runs)
     by_step = [{row.step - run.rows[0].step: row.metrics for row in run.rows} for run in runs]
