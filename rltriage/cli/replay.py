@@ -116,7 +116,7 @@ def _difference(
     from rltriage.replaying import replay
     from rltriage.rules.loader import load_rules
 
-    sides = []
+    sides: list[Firings] = []
     for pack in (load_rules(*packs), load_rules(other)):
         firings = Firings()
         for source, run_id in open_runs(sources):
