@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -11,11 +12,15 @@ from typing import Any
 from rltriage.engine.intake import Intake
 from rltriage.engine.rows import Record, Row
 from rltriage.engine.rundir import ROWS
-from rltriage.engine.sources.base import Source
+from rltriage.engine.sources.base import Source, flatten, to_float
+from rltriage.rules.errors import SourceError
 from rltriage.rules.profiles import METRICS, load_profiles
 
 MAX_RUNS = 10_000
 """Runs of one source: each takes some 30 KB with its rules, and every line of a log may name another."""
+SHOWN_RECORDS, SHOWN_VALUES, LONGEST_SHOWN = 5, 3, 40
+"""What is looked at and told of a log that has records and no row."""
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
 
 
 class Feed:
@@ -35,11 +40,19 @@ class Feed:
         self._profile = profile
         self._config = config
         self._labels = labels
+        self._first: list[Record] = []
 
     def rows(self) -> Iterator[tuple[Intake, Row]]:
-        """Everything there is now, to the end of the log."""
-        yield from self._take(self.source.records())
-        yield from self.finish()
+        """Everything there is now, to the end of the log. SourceError that names what was seen where nothing is a row."""
+        found = False
+        for each in self._take(self.source.records()):
+            found = True
+            yield each
+        for each in self.finish():
+            found = True
+            yield each
+        if not found:
+            raise SourceError(f"{self.source.name}: {self._why_no_row()}")
 
     def poll(self) -> list[tuple[Intake, Row]]:
         """What is new since the last call."""
@@ -62,8 +75,51 @@ class Feed:
                     self.source.stats.refuse(0, f"a record of a further run: one source holds at most {MAX_RUNS}")
                     continue
                 intake = self.intakes[run] = intake_for(self.source, run, self._profile, self._config, self._labels)
+            if len(self._first) < SHOWN_RECORDS:
+                self._first.append(record)
             for row in intake.rows(record):
                 yield intake, row
+
+    def _why_no_row(self) -> str:
+        """What the log holds instead of rows."""
+        stats, skipped = self.source.stats, Counter[str]()
+        for intake in self.intakes.values():
+            skipped.update(intake.skipped)
+        if not self._first and not stats.bad:
+            return "no row in it yet"
+        if not self._first:
+            example = stats.examples[0]
+            return f"no line in it is a row; line {example.line}: {example.reason}"
+        if "record without metrics" not in skipped:
+            return f"no row in it, only: {', '.join(f'{why} ({count})' for why, count in skipped.items())}"
+        return f"no row has a number: {self._no_numbers()}"
+
+    def _no_numbers(self) -> str:
+        """The values that are none, those under a metric's name first."""
+        values: dict[str, Any] = {}
+        for record in self._first:
+            values = {**flatten(record.values), **values}
+        mapped = {native for intake in self.intakes.values() for native in intake.mapped.values()}
+        texts = {name: value for name, value in values.items() if to_float(value) is None}
+        shown = sorted(texts, key=lambda name: name not in mapped)[:SHOWN_VALUES]
+        if not shown:
+            return f"there is nothing but {', '.join(map(_shown, list(values)[:SHOWN_VALUES])) or 'empty objects'}"
+        told = ", ".join(f"{_shown(name)} is {_kind(texts[name])}" for name in shown)
+        comma = any(isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value) for value in texts.values())
+        return told + ("; write decimals with a point" if comma else "")
+
+
+def _kind(value: Any) -> str:
+    """A value that is no number, as people say it."""
+    if isinstance(value, str):
+        return f"text ({_shown(value, quoted=True)})"
+    return "null" if value is None else f"a {type(value).__name__}"
+
+
+def _shown(text: str, quoted: bool = False) -> str:
+    """A short text as it is, or quoted; what steers a terminal as Python writes it."""
+    short = text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "..."
+    return repr(short) if quoted or not short.isprintable() else short
 
 
 def intake_for(

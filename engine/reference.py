@@ -11,6 +11,7 @@ import math
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -190,8 +191,9 @@ def needs_reference(condition: Condition) -> bool:
 def build(runs: Sequence[HealthyRun], name: str) -> Reference:
     """The reference of healthy runs. Raises RltriageError for fewer than ten, or where one run is given twice."""
     if len(runs) < LEAST_RUNS:
+        few = "run is" if len(runs) == 1 else "runs are"
         raise RltriageError(
-            f"{len(runs)} runs are too few for a reference: healthy runs would leave it; give at least {LEAST_RUNS} seeds"
+            f"{len(runs)} {few} too few for a reference: healthy runs would leave it; give at least {LEAST_RUNS} seeds"
         )
     _refuse_twins(runs)
     by_step = [{row.step - run.rows[0].step: row.metrics for row in run.rows} for run in runs]
@@ -285,11 +287,16 @@ def _short(value: float) -> float:
 
 
 def write_reference(path: str | os.PathLike[str], reference: Reference) -> None:
-    """Write a reference, a metric a line, atomically."""
+    """Write a reference atomically."""
+    write_atomically(path, as_text(reference))
+
+
+def as_text(reference: Reference) -> str:
+    """A reference as the JSON of its file, a metric a line."""
     data = to_json(reference)
     metrics = ",\n".join(f"  {json.dumps(name)}: {json.dumps(bands)}" for name, bands in data.pop("metrics").items())
     head = ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in data.items())
-    write_atomically(path, f'{{\n{head},\n "metrics": {{\n{metrics}\n }}\n}}\n')
+    return f'{{\n{head},\n "metrics": {{\n{metrics}\n }}\n}}\n'
 
 
 def read_reference(path: str | os.PathLike[str]) -> Reference:
@@ -317,9 +324,9 @@ def read_reference(path: str | os.PathLike[str]) -> Reference:
 def _earlier_run(path: str) -> Reference:
     """What an earlier run was told, from its directory."""
     feed = Feed(open_source(path), Path(path).absolute().name)
-    for intake, _ in feed.rows():
-        return Reference(intake.run.id, (), {}, _shared_facts([HealthyRun(intake.run.id, (), intake.run.facts)]), ())
-    raise RltriageError(f"{path}: the run has no rows, so nothing is known of it: name another")
+    with closing(feed.source):
+        intake, _ = next(feed.rows())
+    return Reference(intake.run.id, (), {}, _shared_facts([HealthyRun(intake.run.id, (), intake.run.facts)]), ())
 
 
 def _from_json(data: Mapping[str, Any]) -> Reference:

@@ -57,15 +57,26 @@ def read_regular(path: str | os.PathLike[str]) -> str:
 
 
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file so that a reader sees the old or the new content, never half of it."""
-    target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    """Write a text file so that a reader sees the old or the new content, never half of it.
+
+    A link stays, and its target is replaced; a file keeps its permissions. A pipe or a device cannot be replaced without
+    taking it from everybody else: it is written straight into. Raises OSError, as `open` does.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):  # before links are followed: /dev/stdout leads to no path
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

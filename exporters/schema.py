@@ -168,6 +168,8 @@ def _report(refer: Refer) -> Schema:
         last_step=MAYBE_STEP,
         last_time=TIME,
         restarts=COUNT,
+        bad_rows={**COUNT, "description": "Lines of the log that were not understood"},
+        bad_examples=several(closed("One of the first of them; line 0 is the log itself", line=COUNT, reason=TEXT)),
         profile=TEXT,
         labels=table(TEXT),
         incident=optional(refer("incident")),

@@ -19,6 +19,8 @@ from rltriage.rules.model import Catalogue
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from rltriage.engine.sources import BadLine
+
 _LABEL = 11
 _SEVERITY = 8
 _SHOWN_VALUES = 6
@@ -44,6 +46,20 @@ class _Block(NamedTuple):
     colour: str
     heading: str
     parts: tuple[_Part, ...]
+
+
+def many(count: int, noun: str) -> str:
+    """A count with its noun: `1 row`, `3 rows`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def unread(count: int, examples: Sequence[BadLine]) -> str:
+    """How many lines of a log were not understood, and the first of them with the reason; empty where all were."""
+    if not count:
+        return ""
+    where = f"line {examples[0].line}: " if examples[0].line else ""
+    first = "" if count == 1 else "the first is "
+    return f"{many(count, 'line')} {'was' if count == 1 else 'were'} not understood, {first}{where}{examples[0].reason}"
 
 
 def alert_text(alert: Alert, catalogue: Catalogue, width: int = 80) -> str:

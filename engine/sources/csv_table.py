@@ -44,7 +44,9 @@ class CsvLines:
             return ()
         if len(cells) != len(self._header):
             if cells != self._header:
-                self._stats.refuse(number, f"{len(cells)} cells where the header has {len(self._header)}")
+                self._stats.refuse(
+                    number, f"{len(cells)} cell{'' if len(cells) == 1 else 's'} where the header has {len(self._header)}"
+                )
             return ()
         self._rows += 1
         if self._skip:

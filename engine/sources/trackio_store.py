@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ SQLITE = b"SQLite format 3\x00"
 def tables_of(path: str) -> frozenset[str]:
     """The tables of an SQLite file; SourceError if it cannot be read."""
     try:
-        with _connect(path) as connection:
+        with closing(_connect(path)) as connection:
             return frozenset(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
     except sqlite3.Error as error:
         raise SourceError(f"{path}: not readable as SQLite: {error}") from None
@@ -67,7 +68,7 @@ class TrackioStore:
         return None
 
     def _all(self) -> Iterator[Record]:
-        with _connect(self.name) as connection:
+        with closing(_connect(self.name)) as connection:
             yield from self._configs(connection)
             yield from self._rows(connection)
 

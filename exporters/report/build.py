@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING
 
 from rltriage.engine.coverage import Coverage, coverage
 from rltriage.engine.reference import Fitted, Reference, differences
@@ -15,6 +16,9 @@ from rltriage.exporters.report.collect import Collector
 from rltriage.exporters.report.model import Chart, Check, Line, Mark, Missing, Outlook, RunReport
 from rltriage.rules.model import SEVERITIES, Catalogue, MetricInfo, Rule, RulePack
 
+if TYPE_CHECKING:
+    from rltriage.engine.sources import SourceStats
+
 MAX_CHARTS = 16
 MAX_MARKS = 9
 """Flags of one picture; a rule that flaps for long is told in the timeline."""
@@ -24,8 +28,13 @@ _STANDING = OPEN | {"ended"}
 """States of an alert that nothing has resolved: it stands, or stood when the run ended."""
 
 
-def build(collector: Collector, pack: RulePack, *, unmapped: Iterable[str] = ()) -> RunReport:
-    """The report of what a collector holds. `unmapped` are names in the log that no profile knows."""
+def build(
+    collector: Collector, pack: RulePack, *, unmapped: Iterable[str] = (), stats: SourceStats | None = None
+) -> RunReport:
+    """The report of what a collector holds.
+
+    `unmapped` are names in the log that no profile knows, `stats` says what in the log could not be read.
+    """
     with collector.reading() as run:
         now = _outlook(run)
         rules = {rule.id: rule for rule in pack.rules}
@@ -59,6 +68,8 @@ def build(collector: Collector, pack: RulePack, *, unmapped: Iterable[str] = ())
             unmapped=tuple(name for name in unmapped if name not in known and not name.startswith("check_")),
             notes=_notes(now),
             changed=fitted.changes(run.facts),
+            bad_rows=stats.bad if stats is not None else 0,
+            bad_examples=tuple(stats.examples) if stats is not None else (),
         )
 
 

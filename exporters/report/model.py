@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rltriage.engine.report import Alert, ConfigChange, Incident, Note
 from rltriage.engine.rows import Fact
 from rltriage.exporters.report.curves import Bucket
 from rltriage.exporters.state import RunState
 from rltriage.rules.model import SEVERITIES, Catalogue, FirstTest, Rule
+
+if TYPE_CHECKING:
+    from rltriage.engine.sources import BadLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,8 @@ class RunReport(Outlook):
 
     `hidden` are faults that nothing logged can reveal, `invariants_reveal` those that running the invariants would add.
     `why_no_band` says why no healthy band is drawn, `band_differs` how the configuration of the drawn one differs; both are
-    empty where a healthy reference fits.
+    empty where a healthy reference fits. `bad_rows` counts the lines of the whole log that were not understood;
+    `bad_examples` are the first of them.
     """
 
     profile: str
@@ -127,6 +132,8 @@ class RunReport(Outlook):
     unmapped: tuple[str, ...]
     notes: tuple[Note, ...]
     changed: tuple[ConfigChange, ...]
+    bad_rows: int
+    bad_examples: tuple[BadLine, ...]
 
 
 def first_test(report: RunReport) -> FirstTest | None:

@@ -9,6 +9,7 @@ from typing import Any
 from rltriage.exporters.jsonlines import FORMAT, alert_json, change_json, dumps, incident_json, note_json
 from rltriage.exporters.report import words
 from rltriage.exporters.report.model import Chart, Line, RunReport
+from rltriage.exporters.text import many
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&!])")
 
@@ -32,6 +33,8 @@ def report_json(report: RunReport) -> dict[str, Any]:
         "last_step": report.last_step,
         "last_time": report.last_time,
         "restarts": report.restarts,
+        "bad_rows": report.bad_rows,
+        "bad_examples": [example._asdict() for example in report.bad_examples],
         "profile": report.profile,
         "labels": dict(report.labels),
         "incident": incident_json(report.incident, report.catalogue) if report.incident is not None else None,
@@ -94,7 +97,9 @@ def _markdown(report: RunReport) -> Iterable[str]:
     yield f"# {_md(words.headline(report))}"
     yield ""
     worst = f"worst alert {report.severity}" if report.severity else "no alert stands"
-    yield f"Run {_md(report.id)}: {report.state}, {report.rows} rows, {worst}. {words.advice(report)}".rstrip()
+    yield f"Run {_md(report.id)}: {report.state}, {many(report.rows, 'row')}, {worst}. {words.advice(report)}".rstrip()
+    if unread := words.unread(report):
+        yield f"\n{_md(unread)}"
     if words.rivals(report):
         yield f"\n{_md(words.rivals(report).strip())}"
     if reasons := words.reasons(report):

@@ -7,6 +7,7 @@ healthy bands have an outline. A picture is as wide as a column of the report, s
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
@@ -20,6 +21,7 @@ LEFT, RIGHT, TOP, BOTTOM = 60, 14, 24, 24
 PANEL = 128
 DOTS = 48
 """Up to so many observations each is drawn as a dot, too."""
+LARGEST = sys.float_info.max
 LETTER, KEY, KEY_LINE = 8.6, 26, 17
 """Pixels that a letter may take (telephones show them larger), of the piece of line before a name, of a line of names."""
 
@@ -46,8 +48,10 @@ class Scale(NamedTuple):
     end: float
 
     def __call__(self, value: float) -> float:
-        # Halved, so that the width of a range of extreme floats does not overflow.
-        share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
+        if isinstance(self.low, int):  # steps, which floats do not tell apart from 2**53 on
+            share = (value - self.low) / (self.high - self.low)
+        else:  # halved, so that the width of a range of extreme floats does not overflow
+            share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
         return self.start + min(max(share, -0.5), 1.5) * (self.end - self.start)
 
 
@@ -215,9 +219,9 @@ def _range(lines: Iterable[Line]) -> tuple[float, float]:
     low, high = min(lows, default=0.0), max(highs, default=1.0)
     if high / 2 - low / 2 < 1e-300:  # equal, or too close for the arithmetic of pixels
         room = abs(low) / 2 if abs(low) > 1e-290 else 0.5
-        return low - room, high + room
+        return max(low - room, -LARGEST), min(high + room, LARGEST)
     room = high / 25 - low / 25
-    return low - room, high + room
+    return max(low - room, -LARGEST), min(high + room, LARGEST)
 
 
 def _ticks(low: float, high: float, most: int = 4) -> list[float]:

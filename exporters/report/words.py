@@ -9,7 +9,8 @@ from unicodedata import category
 from rltriage.engine.report import Alert
 from rltriage.exporters.jsonlines import test_command
 from rltriage.exporters.report.model import Check, Outlook, RunReport, first_test
-from rltriage.exporters.text import changes_text, note_text, percent
+from rltriage.exporters.text import changes_text, many, note_text, percent
+from rltriage.exporters.text import unread as unread_lines
 
 ACTIONS = {
     "continue": "The run may continue meanwhile.",
@@ -37,10 +38,9 @@ def headline(report: Outlook) -> str:
         first = serious[0]
         return f"{first.rule} since step {first.since_step}: {first.summary.rstrip('.')}; no suspect stands out."
     was = [alert for alert in report.timeline if alert.severity != "info" and alert.state == "firing"]
-    rows = f"{report.rows} row{'' if report.rows == 1 else 's'}"
+    rows = many(report.rows, "row")
     if was:
-        what = "one alert" if len(was) == 1 else f"{len(was)} alerts"
-        return f"Nothing is wrong now: {what} in {rows} resolved."
+        return f"Nothing is wrong now: {many(len(was), 'alert')} in {rows} resolved."
     if report.standing:
         return f"{_note(report.standing[0])}; {_notes(len(report.standing))} in {rows}."
     return f"Nothing is wrong that these metrics can show, in {rows}."
@@ -106,6 +106,12 @@ def rivals(report: RunReport) -> str:
     names = [f"{one.fault} ({percent(one.score)})" for one in report.incident.suspects[1:4] if one.score >= 0.01]
     told = report.incident.rivals_told_apart_by
     return ("Or it is " + ", ".join(names) + "." if names else "") + (f" Decided by: {told}." if told else "")
+
+
+def unread(report: RunReport) -> str:
+    """How much of the log was not understood, and why; empty where all of it was."""
+    told = unread_lines(report.bad_rows, report.bad_examples)
+    return told and f"{told.rstrip('.')}."
 
 
 def changes(report: RunReport) -> list[str]:

@@ -2,12 +2,11 @@
 
 Results go to stdout: what was found, also that nothing was, and which files were written. Mistakes, hints, progress and
 what was left out go to stderr. Exit codes: 0 nothing critical, 1 a critical alert fired (or a check failed), 2 bad usage,
-input or pack.
+input or pack, or output that cannot be written. A reader of stdout that leaves early (head) changes no exit code.
 """
 
 from __future__ import annotations
 
-import io
 import sys
 from importlib import import_module
 
@@ -15,6 +14,7 @@ import click
 
 from rltriage import __version__
 from rltriage.cli.guesses import Group, hinted
+from rltriage.cli.streams import guard, written
 from rltriage.rules.errors import RltriageError
 
 COMMANDS = {
@@ -60,21 +60,28 @@ def root() -> None:
 
 
 def main() -> None:
-    """Run the command line; every error of ours is one message on stderr and exit code 2."""
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal or pipe that is not UTF-8, and names that no encoding can write, must not end a command.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    """Run the command line; every error of ours, and of the files around us, is one message on stderr and exit code 2."""
+    stdout = guard()
+    status = _run()
+    if failure := written(stdout):
+        click.echo(failure, err=True)
+        status = max(2, status)
+    sys.exit(status)
+
+
+def _run() -> int:
     try:
         # Outside standalone mode click returns the code of `Exit` instead of raising it.
-        status = int(root.main(prog_name="rltriage", standalone_mode=False) or 0)
+        return int(root.main(prog_name="rltriage", standalone_mode=False) or 0)
     except click.ClickException as error:
         hinted(error).show()
-        status = max(2, error.exit_code)
+        return max(2, error.exit_code)
     except click.Abort:
         click.echo("stopped", err=True)
-        status = 130
+        return 130
     except RltriageError as error:
         click.echo(str(error), err=True)
-        status = 2
-    sys.exit(status)
+        return 2
+    except OSError as error:
+        click.echo(f"{error.filename}: {error.strerror}" if error.filename else str(error), err=True)
+        return 2

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltriage.cli.files import Output
 from rltriage.cli.options import rules_option
 from rltriage.cli.runs import load_packs
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from rltriage.detection import Table
     from rltriage.recorded import Group, RecordedRun
     from rltriage.rules.model import RulePack
+
+_TABLES = r'\{\s*"format": ?\d+,.*"with_invariants"'
 
 
 @click.command("bench")
@@ -52,12 +55,13 @@ def command(
     """
     from rltriage.detection import as_data, shortfalls
     from rltriage.detection_picture import draw
-    from rltriage.engine.rundir import write_atomically
     from rltriage.exporters.jsonlines import dumps
     from rltriage.recorded import read_runs
 
     pack = load_packs(packs)
     _known(faults)
+    tables = Output(json_file, "result of the bench", _TABLES, option="--json FILE") if json_file else None
+    picture = Output(svg_file, "picture", "<svg ", option="--svg FILE") if svg_file else None
     wanted = (None, *faults)
     if live:
         runs = _train(_groups(seeds, healthy, first_seed, wanted), processes)
@@ -66,10 +70,10 @@ def command(
     on, off = _measure(runs, pack)
     _print(on)
     _print(off)
-    if json_file:
-        write_atomically(json_file, dumps(as_data(on, off)) + "\n")
-    if svg_file:
-        write_atomically(svg_file, draw(on, off))
+    if tables is not None:
+        tables.write(dumps(as_data(on, off)) + "\n")
+    if picture is not None:
+        picture.write(draw(on, off))
     missed = shortfalls(on, off)
     for sentence in missed:
         click.echo(f"below the bar: {sentence}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 from rltriage.cli import completing
 from rltriage.cli.options import config_option, json_option, profile_option, reference_option, rules_option
 from rltriage.cli.output import few
-from rltriage.cli.runs import load_packs, open_runs
+from rltriage.cli.runs import load_packs, open_runs, say_unknown_facts, say_unread
 
 if TYPE_CHECKING:
     from rltriage.engine.coverage import Coverage, FaultCoverage
@@ -49,9 +50,12 @@ def command(
     ((opened, run_id),) = open_runs((source,))
     feed = Feed(opened, run_id, profile, config)
     metrics: dict[str, set[str]] = {}
-    for intake, row in feed.rows():
-        metrics.setdefault(intake.run.id, set()).update(row.metrics)
+    with closing(opened):
+        for intake, row in feed.rows():
+            metrics.setdefault(intake.run.id, set()).update(row.metrics)
+    say_unread(opened, run_id)
     for run_id, intake in feed.intakes.items():
+        say_unknown_facts(intake, config, pack)
         found = _cover(pack, intake, metrics.get(run_id, set()), references)
         click.echo(dumps(as_data(run_id, found)) if as_json else "\n".join(as_text(run_id, found)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import click
 
 from rltriage.cli import completing
+from rltriage.cli.files import Output, make_folder
 from rltriage.cli.options import config_option, profile_option, url_option
 from rltriage.cli.rules import PACK_HELP
-from rltriage.cli.runs import load_packs, open_runs
+from rltriage.cli.runs import load_packs, open_runs, say_unknown_facts, say_unread
 
 
 @click.command("export")
@@ -69,27 +71,27 @@ def _recorded(
     recording = Recording()
     gauges = Gauges(pack.catalogue.metrics)
     for source, run_id in open_runs(sources):
-        runs = replay(
-            source,
-            pack,
-            run_id=run_id,
-            profile=profile,
-            config=config,
-            sinks=(gauges,),
-            after_row=lambda watched, row: recording.take(watched.run, row, gauges.samples_of(watched.run.id)),
-        )
-        for _ in runs:
-            pass
+        with closing(source):
+            for replayed in replay(
+                source,
+                pack,
+                run_id=run_id,
+                profile=profile,
+                config=config,
+                sinks=(gauges,),
+                after_row=lambda watched, row: recording.take(watched.run, row, gauges.samples_of(watched.run.id)),
+            ):
+                say_unknown_facts(replayed.intake, config, pack)
+            say_unread(source, run_id)
     return recording.lines()
 
 
 def _dashboards(folder: Path, page: str, docs: str, recorded: bool, told_on_stderr: bool) -> None:
     """Writes the files and names them; on stderr where stdout has the samples of a run."""
-    from rltriage.engine.rundir import write_atomically
     from rltriage.exporters.grafana import files
 
     for name, text in files(page, docs, recorded).items():
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text)
+        make_folder(path.parent, "--grafana DIR")
+        Output(path, "file of ours", "", option="--grafana DIR").write(text)
         click.echo(str(path), err=told_on_stderr)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from textwrap import fill
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,22 +15,6 @@ if TYPE_CHECKING:
     from rltriage.exporters.state import RunState
     from rltriage.replaying import Replayed
     from rltriage.rules.model import Catalogue, RulePack
-
-
-@contextmanager
-def quiet_when_unread() -> Iterator[None]:
-    """Write to nowhere from the moment on at which the reader of our output (head, less) is gone."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def say(line: str) -> None:
-    """One line on stdout."""
-    with quiet_when_unread():
-        click.echo(line)
 
 
 def wrapped(text: str, indent: int = 2) -> str:
@@ -63,9 +44,9 @@ class JsonLines:
 
         for alert in report.alerts:
             if alert.state != "pending":
-                say(dumps(alert_json(alert, self._catalogue)))
+                click.echo(dumps(alert_json(alert, self._catalogue)))
         if report.incident is not None:
-            say(dumps(incident_json(report.incident, self._catalogue)))
+            click.echo(dumps(incident_json(report.incident, self._catalogue)))
 
     def end(self, run_id: str, state: RunState, now: float) -> None:
         """Nothing to close."""
@@ -74,7 +55,7 @@ class JsonLines:
         """The `run` object, last."""
         from rltriage.exporters.jsonlines import dumps
 
-        say(dumps(replayed.as_json()))
+        click.echo(dumps(replayed.as_json()))
 
 
 class TextBlocks:
@@ -117,22 +98,22 @@ class TextBlocks:
 
     def summary(self, replayed: Replayed) -> None:
         """What was read, as which framework, and what was not understood."""
+        from rltriage.exporters.text import many, unread
+
         data = replayed.as_json()
         stats = replayed.source.stats
         steps = "" if data["first_step"] is None else f", steps {data['first_step']} to {data['last_step']}"
-        self._print(f"{data['run']}: {data['rows']} rows{steps}, read as {data['profile']}")
-        if stats.bad:
-            first = stats.examples[0]
-            self._print(f"  {stats.bad} lines were not understood, first line {first.line}: {first.reason}")
+        self._print(f"{data['run']}: {many(data['rows'], 'row')}{steps}, read as {data['profile']}")
+        if told := unread(stats.bad, stats.examples):
+            self._print(f"  {told}")
         if data["unmapped"]:
             self._print(f"  without a canonical name: {few(data['unmapped'])}")
 
     def _print(self, text: Any) -> None:
-        with quiet_when_unread():
-            if self._console.is_terminal:
-                self._console.print(text, markup=False)
-            else:
-                click.echo(str(text))  # what rich would write, without its work: a service prints thousands of blocks
+        if self._console.is_terminal:
+            self._console.print(text, markup=False)
+        else:
+            click.echo(str(text))  # what rich would write, without its work: a service prints thousands of blocks
 
 
 def few(names: Sequence[str], most: int = 6) -> str:

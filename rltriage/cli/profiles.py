@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import click
@@ -68,13 +69,15 @@ def check(source: str, profile: str, config: dict[str, Any], as_json: bool) -> N
     """What SOURCE gives under its profile: mapped, unmapped, missing, and the config facts found."""
     from rltriage.engine.feed import check as check_source
     from rltriage.exporters.jsonlines import dumps
+    from rltriage.exporters.text import many
 
     ((opened, run_id),) = open_runs((source,))
-    found = check_source(opened, run_id, profile, config)
+    with closing(opened):
+        found = check_source(opened, run_id, profile, config)
     if as_json:
         click.echo(dumps({"format": 1, "type": "source", **found}))
         return
-    counts = f"{found['records']} records, {found['bad_rows']} not understood"
+    counts = f"{many(found['records'], 'record')}, {found['bad_rows']} not understood"
     click.echo(wrapped(f"{found['source']}: {found['kind']}, {counts}"))
     for example in found["bad_examples"]:
         click.echo(wrapped(f"  line {example['line']}: {example['reason']}", 4))
@@ -83,7 +86,9 @@ def check(source: str, profile: str, config: dict[str, Any], as_json: bool) -> N
 
 
 def _show_run(run: dict[str, Any]) -> None:
-    click.echo(f"\n{run['run']}: {run['rows']} rows, read as {run['profile']}")
+    from rltriage.exporters.text import many
+
+    click.echo(f"\n{run['run']}: {many(run['rows'], 'row')}, read as {run['profile']}")
     if run["lacks"]:
         click.echo(wrapped(f"  {run['lacks']}"))
     for canonical, native in run["mapped"].items():

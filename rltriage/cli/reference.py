@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltriage.cli import completing
+from rltriage.cli.files import Output
 from rltriage.cli.guesses import Group
 from rltriage.cli.options import config_option, json_option, profile_option
 from rltriage.cli.output import wrapped
-from rltriage.cli.runs import open_runs
+from rltriage.cli.runs import open_runs, say_unknown_facts, say_unread
 
 if TYPE_CHECKING:
     from rltriage.engine.reference import HealthyRun, Reference
@@ -39,14 +41,15 @@ def build_command(runs: tuple[str, ...], output: str, name: str | None, profile:
     """
     from pathlib import Path
 
-    from rltriage.engine.reference import build, write_reference
+    from rltriage.engine.reference import as_text, build
 
+    file = Output(output, "reference", r"\{\s*\"format\": \d+,\s*\"name\": ", runs)
     found, complaints = _read(runs, profile, config)
     for complaint in complaints:
         click.echo(complaint, err=True)
     reference = build(found, name or Path(output).stem)
-    write_reference(output, reference)
-    click.echo(f"{output}: {len(reference.bands)} metrics, {_steps(reference)}, {len(reference.runs)} runs")
+    file.write(as_text(reference))
+    click.echo(f"{output}: {_size(reference)}")
 
 
 @command.command("show", short_help="Which runs a reference fits, and its metrics.")
@@ -68,7 +71,7 @@ def show_command(file: str, metrics: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(to_json(reference)))
         return
-    click.echo(f"{reference.name}: {len(reference.runs)} runs, {_steps(reference)}")
+    click.echo(f"{reference.name}: {_size(reference)}")
     facts = ", ".join(f"{name} {value}" for name, value in reference.facts.items())
     known = f"for runs with {facts}" if facts else "for any run: nothing is known of its runs' configuration"
     click.echo(wrapped(known, 0))
@@ -97,8 +100,11 @@ def _lines(reference: Reference, metrics: Sequence[str]) -> list[str]:
     return lines
 
 
-def _steps(reference: Reference) -> str:
-    return f"steps {reference.phases[0][0]} to {reference.phases[-1][1]} since the start"
+def _size(reference: Reference) -> str:
+    from rltriage.exporters.text import many
+
+    steps = f"steps {reference.phases[0][0]} to {reference.phases[-1][1]} since the start"
+    return f"{many(len(reference.runs), 'run')}, {many(len(reference.bands), 'metric')}, {steps}"
 
 
 class _Loud:
@@ -132,10 +138,15 @@ def _read(sources: Sequence[str], profile: str, config: dict[str, Any]) -> tuple
 
     found = []
     for source, run_id in open_runs(sources):
-        for replayed in replay(source, pack, run_id=run_id, profile=profile, config=config, sinks=(loud,), after_row=keep):
-            name = replayed.intake.run.id
-            if rows.get(name):
-                found.append(HealthyRun(name, rows.pop(name), replayed.watched.monitor.facts))
+        with closing(source):
+            for replayed in replay(
+                source, pack, run_id=run_id, profile=profile, config=config, sinks=(loud,), after_row=keep
+            ):
+                name = replayed.intake.run.id
+                say_unknown_facts(replayed.intake, config, pack)
+                if rows.get(name):
+                    found.append(HealthyRun(name, rows.pop(name), replayed.watched.monitor.facts))
+            say_unread(source, run_id)
     complaints = [
         f"{run}: {', '.join(dict.fromkeys(rules))} fired: is this run healthy?" for run, rules in loud.rules.items()
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +19,7 @@ from rltriage.cli.options import (
     rules_option,
 )
 from rltriage.cli.outcome import Outcome
-from rltriage.cli.runs import find_rule, load_packs, open_runs
+from rltriage.cli.runs import find_rule, load_packs, open_runs, say_unknown_facts, say_unread
 
 if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
@@ -64,7 +65,6 @@ def command(
     Exit 0 nothing critical, 1 a critical alert fired at any time, 2 bad usage, input or pack. With --diff: 0 no
     difference, 1 some.
     """
-    from rltriage.arguments import unknown_facts
     from rltriage.engine.reference import read_reference
     from rltriage.replaying import replay
 
@@ -81,20 +81,22 @@ def command(
     sinks = (outcome,) if explained else (outcome, printer)
     after_row = _explainer(explained) if explained else None
     for source, run_id in runs:
-        for replayed in replay(
-            source,
-            pack,
-            run_id=run_id,
-            profile=profile,
-            config=config,
-            labels=labels,
-            sinks=sinks,
-            after_row=after_row,
-            references=references,
-        ):
-            printer.summary(replayed)
-            for sentence in unknown_facts((key for key in replayed.intake.unknown_config if key in config), pack):
-                click.echo(f"{replayed.intake.run.id}: {sentence}", err=True)
+        with closing(source):
+            for replayed in replay(
+                source,
+                pack,
+                run_id=run_id,
+                profile=profile,
+                config=config,
+                labels=labels,
+                sinks=sinks,
+                after_row=after_row,
+                references=references,
+            ):
+                printer.summary(replayed)
+                say_unknown_facts(replayed.intake, config, pack)
+        if as_json:
+            say_unread(source, run_id)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
 
 
@@ -108,25 +110,28 @@ def _difference(
     as_json: bool,
 ) -> int:
     """Replay the sources under both sets of rules and print what differs; 1 if anything does."""
-    from rltriage.cli.output import say
     from rltriage.comparing import Firings, compare, counted
     from rltriage.exporters.jsonlines import dumps
     from rltriage.replaying import replay
 
-    sides = []
+    sides: list[Firings] = []
     for pack in (load_packs(packs), load_packs((other,))):
         firings = Firings()
         for source, run_id in open_runs(sources):
-            for _ in replay(
-                source, pack, run_id=run_id, profile=profile, config=facts, sinks=[firings], references=references
-            ):
-                pass
+            with closing(source):
+                for replayed in replay(
+                    source, pack, run_id=run_id, profile=profile, config=facts, sinks=[firings], references=references
+                ):
+                    if not sides:
+                        say_unknown_facts(replayed.intake, facts, pack)
+                if not sides:
+                    say_unread(source, run_id)
         sides.append(firings)
     changes = compare(*sides)
     for change in changes:
-        say(dumps(change.as_json()) if as_json else str(change))
+        click.echo(dumps(change.as_json()) if as_json else str(change))
     if not as_json:
-        say(", ".join(f"{count} {kind}" for kind, count in counted(changes).items() if count) or "no difference")
+        click.echo(", ".join(f"{count} {kind}" for kind, count in counted(changes).items() if count) or "no difference")
     return int(bool(changes))
 
 

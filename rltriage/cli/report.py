@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,10 @@ import click
 
 from rltriage import __version__
 from rltriage.cli import completing
+from rltriage.cli.files import Output
 from rltriage.cli.options import config_option, fail_on_option, profile_option, reference_option, rules_option
 from rltriage.cli.outcome import Outcome
-from rltriage.cli.runs import load_packs, open_runs
+from rltriage.cli.runs import load_packs, open_runs, say_unknown_facts, say_unread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from rltriage.exporters.report.model import RunReport
 
 FORMATS = ("html", "md", "json")
+_WRITTEN = {
+    "html": ("report in HTML", r"\s*<!doctype html>.*: rltriage report</title>"),
+    "md": ("report in Markdown", r"# [^\n]*\n\nRun [^\n]*\d rows?, "),
+    "json": ("report in JSON", r'\{"type": ?"report"'),
+}
 _SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".jsonl": "json"}
 
 
@@ -66,14 +72,15 @@ def command(
 
     chosen = chosen or _SUFFIXES.get(Path(output or "").suffix.lower(), "html")
     output = output or ("report.html" if chosen == "html" else "-")
+    file = None if output == "-" else Output(output, *_WRITTEN[chosen], (*sources, *packs, *reference_files, profile))
     outcome = Outcome()
     references = [read_reference(file) for file in reference_files]
     reports = _reports(sources, packs, config, profile, references, outcome)
     text = _render(chosen, reports)
-    if output == "-":
+    if file is None:
         click.echo(text, nl=False)
     else:
-        _write(Path(output), text)
+        file.write(text)
         from rltriage.exporters.report.words import headline, name
 
         for report in reports:
@@ -107,17 +114,20 @@ def _reports(
     with _busy("reading the rows"):
         for source, run_id in runs:
             collectors = Collectors()
-            for replayed in replay(
-                source,
-                pack,
-                run_id=run_id,
-                profile=profile,
-                config=config,
-                sinks=(outcome, collectors),
-                references=references,
-            ):
-                collector = collectors.of(replayed.watched.run)
-                reports.append(build(collector, pack, unmapped=replayed.intake.unmapped))
+            with closing(source):
+                for replayed in replay(
+                    source,
+                    pack,
+                    run_id=run_id,
+                    profile=profile,
+                    config=config,
+                    sinks=(outcome, collectors),
+                    references=references,
+                ):
+                    collector = collectors.of(replayed.watched.run)
+                    reports.append(build(collector, pack, unmapped=replayed.intake.unmapped, stats=source.stats))
+                    say_unknown_facts(replayed.intake, config, pack)
+            say_unread(source, run_id)
     return reports
 
 
@@ -137,12 +147,3 @@ def _render(chosen: str, reports: Sequence[RunReport]) -> str:
     from rltriage.exporters.report.plain import reports_json, reports_markdown
 
     return reports_json(reports) if chosen == "json" else reports_markdown(reports)
-
-
-def _write(path: Path, text: str) -> None:
-    from rltriage.engine.rundir import write_atomically
-
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise click.UsageError(f"cannot write {path}: {error.strerror or error}; choose another -o FILE") from None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from rltriage.engine.intake import Intake
     from rltriage.engine.sources import Source
     from rltriage.rules.model import Rule, RulePack
 
@@ -39,6 +40,22 @@ def load_packs(packs: Sequence[str]) -> RulePack:
     return pack
 
 
+def say_unread(source: Source, run_id: str) -> None:
+    """What could not be read of a source, on stderr; silence where it all was."""
+    from rltriage.exporters.text import unread
+
+    if told := unread(source.stats.bad, source.stats.examples):
+        click.echo(f"{run_id}: {told}", err=True)
+
+
+def say_unknown_facts(intake: Intake, config: Mapping[str, Any], pack: RulePack) -> None:
+    """On stderr, each `--config` fact that no profile and no rule knows: it may be a slip."""
+    from rltriage.arguments import unknown_facts
+
+    for sentence in unknown_facts((key for key in intake.unknown_config if key in config), pack):
+        click.echo(f"{intake.run.id}: {sentence}", err=True)
+
+
 def find_rule(pack: RulePack, rule_id: str, hint: str = "") -> Rule:
     """A rule of the pack. Raises a usage error with the id that is nearest, and the hint."""
     from rltriage.rules.validate import meant
@@ -46,6 +63,6 @@ def find_rule(pack: RulePack, rule_id: str, hint: str = "") -> Rule:
     rules = {rule.id: rule for rule in pack.rules}
     if rule_id not in rules:
         near = meant(rule_id, rules)
-        known = f"did you mean '{near}'?" if near else "`rltriage rules list` shows them all"
+        known = f"did you mean '{near}'?" if near else "`rltriage rules list` shows them all."
         raise click.UsageError(f"there is no rule '{rule_id}': {known}{hint}")
     return rules[rule_id]

@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from rltriage.cli.outcome import Outcome
-from rltriage.cli.output import JsonLines, say
+from rltriage.cli.output import JsonLines
 from rltriage.cli.train import run_name
 from rltriage.engine.rundir import safe_name
 from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.jsonlines import dumps
+from rltriage.exporters.text import many
 from rltriage.training import Named, SeedRun, train_jobs, watch_job
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ def train_seeds(
         ]
         _train(watched, processes, job.steps)
     if as_json:
-        say("\n".join(dumps(run.as_json()) for run in runs))
+        click.echo("\n".join(dumps(run.as_json()) for run in runs))
     else:
         _conclude(runs, how.directory)
     return [run.outcome for run in runs]
@@ -81,17 +84,17 @@ def train_seeds(
 
 def _introduce(job: Job, seeds: int, server: Server | None) -> None:
     what = f"with {job.fault} switched on" if job.fault else "healthy"
-    say(f"training the reference agent, {what}: {seeds} {'seed' if seeds == 1 else 'seeds'}, steps each: {job.steps}")
+    click.echo(f"training the reference agent, {what}: {many(seeds, 'seed')}, steps each: {job.steps}")
     if server is not None:
-        say(f"gauges   {server.url}/metrics, live until the runs end")
+        click.echo(f"gauges   {server.url}/metrics, live until the runs end")
 
 
 def _conclude(runs: Sequence[_Seed], directory: Path) -> None:
-    say(f"\n{'seed':>5}  {'fault named first':<28} {'from row':>8}  alerts")
+    click.echo(f"\n{'seed':>5}  {'fault named first':<28} {'from row':>8}  alerts")
     for run in runs:
-        say(run.line())
+        click.echo(run.line())
     more = f" and {len(runs) - 1} more there" if len(runs) > 1 else ""
-    say(f"\njournal  {directory / safe_name(runs[0].run_id)}{more} (again: rltriage replay DIRECTORY)")
+    click.echo(f"\njournal  {directory / safe_name(runs[0].run_id)}{more} (again: rltriage replay DIRECTORY)")
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def test_a_source_is_one_file_and_where_it_is_recognised(copy: Path, read_blocks
     (folder / "__init__.py").write_text(f"{head}{blocks['recognise.py']}    delimiter = delimiter_of(complete)\n{tail}")
     (copy / "log.txt").write_text("step | reward | loss\n0 | 0.5 | 0.1\n1 | 0.6 | nan\nbroken\n")
     shown = rltriage(copy, "replay", "log.txt", "--fail-on", "never")
-    assert "log: 2 rows, steps 0 to 1" in shown and "1 lines were not understood, first line 4: 1 cells" in shown
+    assert "log: 2 rows, steps 0 to 1" in shown and "1 line was not understood, line 4: 1 cells" in shown
 
 
 def test_a_rule_is_an_entry_of_the_pack(copy: Path, read_blocks: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,44 @@ def test_a_metric_called_time_does_not_replace_the_rows_own() -> None:
         "reward": 0.5,
     }
     assert json.loads(row_line(Row(3, {"time": 2.5}))) == {"step": 3, "time": 2.5}
+
+
+def test_writing_through_a_link_replaces_what_it_points_at(tmp_path: Path) -> None:
+    """Links, one behind another and dangling ones, too, stay links; one that leads to itself is an error and stays."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "second").symlink_to("real/file")
+    (tmp_path / "first").symlink_to("second")
+    for text in ("made", "replaced"):
+        write_atomically(tmp_path / "first", text)
+        assert (tmp_path / "real" / "file").read_text() == text
+    assert (tmp_path / "first").is_symlink() and (tmp_path / "second").is_symlink()
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError):
+        write_atomically(tmp_path / "loop", "x")
+    assert (tmp_path / "loop").is_symlink()
+    assert os.listdir(tmp_path / "real") == ["file"]
+
+
+def test_a_pipe_or_device_is_written_into_and_not_replaced(tmp_path: Path) -> None:
+    """Who reads a pipe gets the text, and it still is a pipe; so is a link to one."""
+    pipe, link, got = tmp_path / "pipe", tmp_path / "link", []
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        reader = threading.Thread(target=lambda: got.append(pipe.read_text()), daemon=True)
+        reader.start()
+        write_atomically(path, "hello")
+        reader.join(10)
+    assert got == ["hello", "hello"]
+    assert pipe.is_fifo() and link.is_symlink()
+
+
+def test_a_file_keeps_its_permissions_and_its_long_name(tmp_path: Path) -> None:
+    """What others may not read stays so; a name as long as file systems take is none too long."""
+    secret = tmp_path / ("x" * 255)
+    write_atomically(secret, "old")
+    secret.chmod(0o600)
+    write_atomically(secret, "new")
+    assert secret.read_text() == "new" and secret.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(IsADirectoryError):
+        write_atomically(tmp_path, "x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
@@ -324,7 +325,7 @@ def test_a_run_is_called_the_same_by_every_command(rltriage, tmp_path: Path) -> 
     rows.parent.mkdir()
     rows.write_text('{"step": 0, "reward": 0.1}\n')
     for place in (rows, rows.parent):
-        assert rltriage("replay", place).out.startswith("grow: 1 rows")
+        assert rltriage("replay", place).out.startswith("grow: 1 row,")
         assert '"run": "grow"' in rltriage("replay", place, "--json").out
 
 
@@ -355,3 +356,51 @@ def test_names_that_no_encoding_can_write_end_no_command(rltriage, tmp_path: Pat
         assert rltriage(*args).code in (0, 1)
     assert rltriage("report", log, "-o", tmp_path / "r.html").code == 0
     assert "a?" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("command", ["replay", "replay --json", "report --format json", "report", "export", "coverage"])
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.jsonl", '{"step": 1, "reward": "high"}\n' * 9, "no row has a number: reward is text ('high')"),
+        ("a.jsonl", '{"step": 1}\n' * 9, "no row has a number: there is nothing but step"),
+        ("a.jsonl", '{"step": 1, "reward": null}\n', "no row has a number: reward is null"),
+        ("a.jsonl", '{"step": 1, "note": "x", "reward": [1, 2]}\n', "reward is a list, note is text ('x')"),
+        ("a.jsonl", '{"step": 1, "a": {"reward": "\\u001b[2J"}}\n', "a/reward is text ('\\x1b[2J')"),
+        (
+            "a.csv",
+            "step;reward;kl\n1;0,5;0,1\n2;0,6;0,1\n",
+            "reward is text ('0,5'), kl is text ('0,1'); write decimals with",
+        ),
+    ],
+)
+def test_a_log_without_a_number_is_an_error(
+    rltriage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str, content: str, says: str
+) -> None:
+    """Silence and exit 0 would say that nothing is wrong: what was seen instead of numbers is named, exit 2."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(content)
+    ran = rltriage(*command.split(), name)
+    assert ran.code == 2 and says in _one_message(ran.err) and ran.out == ""
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_without_rows_is_an_error(rltriage, tmp_path: Path) -> None:
+    """A run's folder whose file of rows is empty, or holds nothing that is a row."""
+    rows = tmp_path / "r" / "rows.jsonl"
+    rows.parent.mkdir()
+    rows.touch()
+    assert _one_message(rltriage("report", rows.parent).err) == f"{rows.parent}: no row in it yet"
+    rows.write_text("hello\n")
+    assert "no line in it is a row; line 1: " in _one_message(rltriage("replay", rows.parent).err)
+
+
+@pytest.mark.parametrize("content", [GOOD, GOOD[:-9], '{"step": 1}\n', "step,reward\n0,0.1\n1,0.2\n", '[{"reward": 1}]'])
+@pytest.mark.parametrize("command", ["replay", "report --format md", "export", "coverage", "profiles check"])
+def test_every_log_is_closed(rltriage, tmp_path: Path, recwarn, command: str, content: str) -> None:
+    """Whatever comes of it, no file is left to the interpreter to close."""
+    path = tmp_path / "run.log"
+    path.write_text(content)
+    rltriage(*command.split(), path)
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn if "unclosed" in str(warning.message)] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -13,7 +14,10 @@ import pytest
 def log(tmp_path: Path) -> Path:
     """Fault 10, if kl_coef is above 0."""
     path = tmp_path / "live.jsonl"
-    rows = [{"step": s, "reward": 0.2 + 0.01 * (s % 7), "kl_ref": 0.0, "grad_norm": 0.2, "lr": 1e-3} for s in range(12)]
+    rows = [
+        {"step": s, "time": 1.7e9 + s, "reward": 0.2 + 0.01 * (s % 7), "kl_ref": 0.0, "grad_norm": 0.2, "lr": 1e-3}
+        for s in range(12)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -66,6 +70,38 @@ def test_the_schema_is_printed(rltriage, log: Path) -> None:
     assert ran.code == 0
     report = json.loads(rltriage("report", log, "--format", "json", "--config", "kl_coef=0.1").out)
     jsonschema.validate(report, json.loads(ran.out))
+
+
+def test_what_could_not_be_read_is_said(rltriage, log: Path, tmp_path: Path) -> None:
+    """Lines that break off are counted in the report and on stderr, as in replay; JSON has the reasons."""
+    lines = log.read_text().splitlines()
+    half = tmp_path / "half.jsonl"
+    half.write_text("".join((line if place % 2 else line[:12]) + "\n" for place, line in enumerate(lines)))
+    told = "6 lines were not understood, the first is line 1: "
+    ran = rltriage("report", half, "-o", tmp_path / "half.html")
+    assert ran.code == 0 and f"half: {told}" in ran.err and told in (tmp_path / "half.html").read_text()
+    found = json.loads(rltriage("report", half, "--format", "json").out)
+    assert found["bad_rows"] == 6 and [bad["line"] for bad in found["bad_examples"]] == [1, 3, 5, 7, 9]
+    jsonschema.validate(found, json.loads(rltriage("report", "--schema").out))
+    assert told in rltriage("replay", half).out and f"half: {told}" in rltriage("replay", half, "--json").err
+    for command in ("coverage", "export"):
+        assert f"half: {told}" in rltriage(command, half).err
+
+
+def test_a_packed_log_that_breaks_off_is_said(rltriage, log: Path, tmp_path: Path) -> None:
+    """A truncated .gz is no short run."""
+    packed = gzip.compress(log.read_bytes() * 400)
+    (tmp_path / "cut.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    ran = rltriage("report", tmp_path / "cut.jsonl.gz", "--format", "md")
+    assert "the packed file is damaged or cut off here" in ran.err
+    assert "the packed file is damaged or cut off here" in ran.out
+
+
+@pytest.mark.parametrize("command", ["replay", "replay --diff triage", "report --format md", "export", "coverage"])
+def test_a_misspelt_fact_is_said_by_every_command(rltriage, log: Path, command: str) -> None:
+    """`--config klcoef=0.1` tells nothing to any rule; that is said once, with the name that was meant."""
+    ran = rltriage(*command.split(), log, "--config", "klcoef=0.1", "--config", "lr_schedule=linear")
+    assert ran.err.count("'klcoef'; did you mean 'kl_coef'?") == 1
 
 
 def test_a_name_does_not_steer_the_terminal(rltriage, tmp_path: Path) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rltriage.engine.reference import Range, Reference
+from rltriage.engine.sources import BadLine
 from rltriage.exporters.report import words
 from rltriage.exporters.report.curves import Curves
 from rltriage.exporters.report.html import report_html
 from rltriage.exporters.report.model import Chart, Check, Line
 from rltriage.exporters.report.plain import report_json, reports_markdown
-from rltriage.exporters.report.svg import chart_svg
+from rltriage.exporters.report.svg import chart_svg, spark_svg
 from rltriage.exporters.report.triage_map import map_groups, map_svg
 
 
@@ -226,6 +230,54 @@ def test_any_values_make_a_picture(values: list[float]) -> None:
     svg = chart_svg(Chart("x", "", (line,)), "c")
     ElementTree.fromstring(svg)
     assert not re.search(r'="[^"]*\b(nan|inf)\b', svg)
+
+
+WIDE = st.sampled_from([1.7e308, -1.7e308, sys.float_info.max, -sys.float_info.max, 5e-324, 0.0, 1.0])
+
+
+@given(
+    st.lists(WIDE | st.floats(), min_size=1, max_size=40),
+    st.lists(st.tuples(WIDE, WIDE), max_size=3),
+    st.integers(1, 6),
+    st.sampled_from([0, -(1 << 63), (1 << 63) - 50]),
+)
+def test_no_picture_has_a_coordinate_that_is_none(
+    values: list[float], band: list[tuple[float, float]], buckets: int, first: int
+) -> None:
+    """Whatever floats and steps a log has, merged or not, with a band or without: numbers alone are drawn."""
+    curves = Curves(buckets)
+    for step, value in enumerate(values, start=first):
+        curves.add(step, {"x": value})
+    curve = curves["x"]
+    edges = tuple((first + place, min(pair), max(pair)) for place, pair in enumerate(band))
+    line = Line("x", tuple(curve.buckets()), curve.width, tuple(curve.gaps), edges)
+    for svg in (chart_svg(Chart("x", "", (line, line)), "c"), spark_svg(line) or "<svg/>"):
+        ElementTree.fromstring(svg)
+        assert not re.search(r'="[^"]*\b(nan|inf)\b', svg)
+
+
+def test_what_was_not_understood_stands_under_the_headline(report_of, live_reference) -> None:
+    """A log that was read in part says so in every format, with the first reason; one that was read whole does not."""
+    whole = report_of(live_reference)
+    part = replace(whole, bad_rows=30, bad_examples=(BadLine(2, "half a <JSON> object"), BadLine(4, "another")))
+    told = "30 lines were not understood, the first is line 2: half a &lt;JSON&gt; object."
+    assert told in report_html([part]) and "not understood" not in report_html([whole])
+    assert "30 lines were not understood" in reports_markdown([part])
+    assert "not understood" not in reports_markdown([whole])
+    assert report_json(part)["bad_rows"] == 30
+    assert report_json(part)["bad_examples"][0] == {"line": 2, "reason": "half a <JSON> object"}
+    assert (report_json(whole)["bad_rows"], report_json(whole)["bad_examples"]) == (0, [])
+
+
+def test_one_is_no_plural(report_of) -> None:
+    """One row, one metric, one line, one restart."""
+    report = replace(report_of([{"reward": 0.2}]), bad_rows=1, bad_examples=(BadLine(3, "no JSON"),), restarts=1)
+    page, text = report_html([report]), reports_markdown([report])
+    assert (
+        "finished, 1 row," in page and "finished, 1 row," in text and "1 line was not understood, line 3: no JSON." in page
+    )
+    assert "1 metric:" in page and "started over 1 time;" in page
+    assert not re.search(r"\b1 (rows|metrics|lines|times|runs|alerts)\b", page + text)
 
 
 def test_long_runs_stay_small(report_of, pack) -> None:
