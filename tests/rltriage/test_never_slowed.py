@@ -43,12 +43,15 @@ def test_clients_that_hang_at_the_endpoint_do_not_hold_up_the_run(tmp_path: Path
 
 
 FULL = """
-import json, resource, sys
+import json, resource, sys, time
 import rltriage
 run = rltriage.watch("r", directory=sys.argv[1], quiet=True)
 row = lambda step: {"reward": 0.5, "entropy": 2.0, "clip_frac": 0.01} | {f"own/m{n}": float(n + step) for n in range(60)}
 steps = [run.log(step, row(step)).step for step in range(20)]
-size = (run.path / "rows.jsonl").stat().st_size
+rows = run.path / "rows.jsonl"
+while len(rows.read_bytes().splitlines()) < 20:  # they are written by another thread
+    time.sleep(0.01)
+size = rows.stat().st_size
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))  # room for half a row
 steps += [run.log(step, row(step)).step for step in range(20, 200)]
