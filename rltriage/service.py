@@ -27,7 +27,8 @@ from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.http import Server, Web, serve_metrics
 from rltriage.exporters.naming import Family, Series
 from rltriage.exporters.samples import Sample
-from rltriage.following import Fleet, RunNames, raise_file_limit
+from rltriage.following import Fleet, raise_file_limit
+from rltriage.places import RunNames
 from rltriage.reloading import RELOAD_SECONDS, RuleFiles
 from rltriage.rules.config import Config
 from rltriage.rules.errors import DeliveryError, RltriageError

@@ -24,7 +24,7 @@ from rltriage.exporters.delivery.silences import Silence, Silences
 from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.http import serve_metrics
 from rltriage.exporters.page.board import Board
-from rltriage.following import expand
+from rltriage.places import expand
 from rltriage.rules.config import load_config
 from rltriage.rules.errors import DeliveryError, RulePackError
 from rltriage.service import Service
