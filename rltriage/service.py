@@ -107,10 +107,10 @@ class Watched:
 class Service:
     """Watches what a configuration names until it is stopped.
 
-    `open` puts everything together and `start` also sets it going; both raise RulePackError for rules with mistakes and
-    DeliveryError for an address or state folder that is taken. Afterwards nothing stops the service but `stop`. `clock`
-    gives unix seconds, `sinks` makes those that hear of rows besides outbox and gauges. The jobs (`discover`, `poll`,
-    `overdue`, `flush`, ...) may also be called one by one.
+    `open` puts everything together and `start` also sets it going; both raise RltriageError where there is nothing to
+    watch, RulePackError for rules with mistakes and DeliveryError for an address or state folder that is taken. Afterwards
+    nothing stops the service but `stop`. `clock` gives unix seconds, `sinks` makes those that hear of rows besides outbox
+    and gauges. The jobs (`discover`, `poll`, `overdue`, `flush`, ...) may also be called one by one.
     """
 
     def __init__(
@@ -143,6 +143,10 @@ class Service:
     def open(self) -> None:
         """Load the rules, open the outbox and the endpoint, and find the logs."""
         config = self.config
+        if not config.sources:
+            raise RltriageError(
+                "nothing to watch: name a SOURCE on the command line, or add `sources:` to the configuration"
+            )
         self._rules = RuleFiles(config.packs)
         pack = self._rules.pack
         self._say_slips()
