@@ -21,7 +21,10 @@ from rltriage.recorded import processor
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "delivery.md"
 SOURCES = {
-    "chaos": ("exporters/delivery/*.py", "rltriage/service.py", "rltriage/following.py", "benchmarks/chaos.py"),
+    "chaos": (
+        *("exporters/delivery/*.py", "rltriage/service.py", "rltriage/following.py", "rltriage/places.py"),
+        "benchmarks/chaos.py",
+    ),
     "load": ("benchmarks/load.py",),
 }
 """What a result speaks of: a change to any of these files makes it stale. The load's also depends on nearly all of the

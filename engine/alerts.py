@@ -42,6 +42,23 @@ class AlertBook:
         alert = self.open.pop(rule.rule.id, None)
         return [] if alert is None else [replace(alert, state=state, step=step)]
 
+    def silenced(self, step: int) -> list[Alert]:
+        """The run's rows have stopped: what was open is stale, and stays open."""
+        gone = [rule for rule, alert in self.open.items() if alert.state != "stale"]
+        self.open.update({rule: replace(self.open[rule], state="stale", step=step) for rule in gone})
+        return [self.open[rule] for rule in gone]
+
+    def revived(self, states: Sequence[RuleState], row: Row) -> list[Alert]:
+        """Rows come again: the stale alerts that this one has not resolved are what they were."""
+        alerts = []
+        for state in states:
+            alert = self.open.get(state.rule.id)
+            if alert is not None and alert.state == "stale":
+                status: State = "flapping" if state.status == "flapping" else "firing"
+                self.open[state.rule.id] = replace(alert, state=status, step=row.step, time=row.time)
+                alerts.append(self.open[state.rule.id])
+        return alerts
+
     def explained(self, alerts: Sequence[Alert], by: Mapping[str, str | None]) -> list[Alert]:
         """The alerts, open ones with the rule that explains each away."""
         for rule, alert in self.open.items():

@@ -125,9 +125,11 @@ class Intake:
             return self._skip("record without metrics")
         if self._nulls_are_nan:
             self._recent.update(metrics)
+        before = self._last_step
         step = self._step(record, plan, values)
-        if self._copies.is_copy(metrics):
-            return self._skip("forward-filled copy")
+        why = self._copies.seen(metrics, again=step == before)
+        if why:
+            return self._skip(why)
         self.rows_seen += 1
         return Row(step, metrics, self._time(record, plan, values))
 
@@ -310,7 +312,9 @@ class Intake:
 
 
 class _Copies:
-    """Finds out that a log is forward-filled throughout: each of its first three distinct rows was repeated at once."""
+    """Finds rows that say again what the one before said: of the same step, or in a log that is forward-filled throughout,
+    where each of the first three distinct rows was repeated at once. A new step with the same values is an observation.
+    """
 
     def __init__(self) -> None:
         self._previous: Mapping[str, float] | None = None
@@ -318,26 +322,36 @@ class _Copies:
         self._blocks = 0
         self._filled: bool | None = None
 
-    def is_copy(self, metrics: Mapping[str, float]) -> bool:
-        if self._filled is False:
-            return False
-        same = metrics == self._previous
+    def seen(self, metrics: Mapping[str, float], again: bool) -> str:
+        """What kind of copy a row is, empty if it is none; `again` where its step is that of the row before."""
+        previous, self._previous = self._previous, metrics
+        if self._filled is False and not again:
+            return ""
+        same = metrics == previous or (again and _alike(metrics, previous))
         if self._filled is None:
-            self._judge(same)
-        self._previous = metrics
-        return same and self._filled is True
+            self._judge(same, previous is None)
+        if same and self._filled:
+            return "forward-filled copy"
+        return "repeated record" if same and again else ""
 
-    def _judge(self, same: bool) -> None:
+    def _judge(self, same: bool, first: bool) -> None:
         if same:
             self._length += 1
             return
-        if self._previous is not None:
+        if not first:
             if self._length < 2:
                 self._filled = False
             self._blocks += 1
             if self._blocks == 3 and self._filled is None:
                 self._filled = True
         self._length = 1
+
+
+def _alike(metrics: Mapping[str, float], previous: Mapping[str, float] | None) -> bool:
+    """Whether two rows hold the same numbers, of which not every NaN is the same object."""
+    if previous is None or metrics.keys() != previous.keys():
+        return False
+    return all(value == (old := previous[name]) or (value != value and old != old) for name, value in metrics.items())
 
 
 def find_profile(name: str) -> Profile:

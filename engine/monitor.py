@@ -84,6 +84,7 @@ class Monitor:
         self._closed: list[Alert] = []
         self._seen: set[str] = set()
         self._asked_again = False
+        self._silent = False
         self._ticks = 0
         self._last: int | None = None
         self._first = 0
@@ -100,6 +101,16 @@ class Monitor:
     def row_interval(self) -> float | None:
         """Median seconds between the last rows; None while too few have carried a time."""
         return self._history.strides.interval
+
+    @property
+    def newest(self) -> float | None:
+        """When the newest row was written (unix seconds), None where rows carry no time."""
+        return self._history.strides.time
+
+    @property
+    def pace(self) -> float | None:
+        """Median seconds between the rows so far, however few: less sure than `row_interval`. None before the second."""
+        return self._history.strides.pace
 
     @property
     def age(self) -> int | None:
@@ -159,6 +170,9 @@ class Monitor:
             self.counters.partial += 1
         else:
             self._judge(plan, row, alerts)
+        if self._silent:
+            self._silent = False
+            alerts += self._alerts.revived(self._roster.states, row)
         return self._finish(row, alerts, plan.checks or bool(bad))
 
     def _same_step(self, row: Row) -> tuple[dict[str, float], frozenset[str]]:
@@ -275,10 +289,16 @@ class Monitor:
         return self._finish(row, alerts, False)
 
     def close(self, state: State = "ended") -> StepReport:
-        """The run ended (or went `stale`): open alerts close as such, never as resolved."""
+        """The run ended: open alerts close as such, never as resolved. When it went `stale` they stay open as stale:
+        a later row, which may resolve them, makes them fire again under the ids that they have.
+        """
         step = self._last if self._last is not None else 0
-        alerts = self._closed_all(state, step)
-        self._wake_all()
+        if state == "stale":
+            self._silent = True
+            alerts = self._alerts.silenced(step)
+        else:
+            alerts = self._closed_all(state, step)
+            self._wake_all()
         return self._finish(Row(step, _NONE, self._history.strides.time), alerts, False)
 
     def explain(self, rule_id: str) -> Verdict:

@@ -87,7 +87,7 @@ class TestResult:
 
 def run_rule_tests(path: Path, pack: RulePack, catalogue: Catalogue) -> list[TestResult]:
     """Run every test of one file. Raises RulePackError with every mistake in the file itself."""
-    node, problems = read(path)
+    node, problems = read(path, begins="tests of rules start with `version: 1` and `tests:`")
     if node is None or problems:
         raise RulePackError(problems)
     known = frozenset(rule.id for rule in pack.rules)

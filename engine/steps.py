@@ -65,7 +65,12 @@ class Strides:
     @property
     def interval(self) -> float | None:
         """The median seconds between rows; None before there are enough."""
-        return sorted_median(sorted(self.intervals)) if len(self.intervals) >= SETTLED else None
+        return self.pace if len(self.intervals) >= SETTLED else None
+
+    @property
+    def pace(self) -> float | None:
+        """The same of as few rows as there are; None before the second."""
+        return sorted_median(sorted(self.intervals)) if self.intervals else None
 
 
 def _remember(ring: array[float], value: float) -> None:

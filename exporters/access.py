@@ -11,11 +11,11 @@ import base64
 import hashlib
 import hmac
 import ipaddress
-import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rltriage.rules.config_checks import listen_address
 from rltriage.rules.errors import DeliveryError
 
 
@@ -60,11 +60,14 @@ class Web:
 
 
 def claim(listen: str, web: Web, insecure: bool) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, if this may be served as it is protected.
+    """Host and port of `HOST:PORT`, or of a port of this machine alone, if this may be served as it is protected.
 
     Raises DeliveryError for what is no address, and for one that others can reach without TLS and authentication.
     """
-    host, port = _address(listen)
+    try:
+        host, port = listen_address(listen)
+    except ValueError as error:
+        raise DeliveryError(str(error)) from None
     if not insecure and not is_local(host) and not (web.cert_file and web.asks):
         raise DeliveryError(
             f"{listen} can be reached from other machines without TLS and authentication: "
@@ -77,13 +80,6 @@ def same(given: str, secret: str) -> bool:
     """Whether two secrets are equal; the time that it takes says nothing about them, nor about their lengths."""
     one, other = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, secret))
     return hmac.compare_digest(one, other)
-
-
-def _address(listen: str) -> tuple[str, int]:
-    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]]*)):(\d{1,5})", listen)
-    if match is None or int(match[3]) > 65535:
-        raise DeliveryError(f"{listen!r} is no address to listen on: write HOST:PORT, as in 127.0.0.1:9464")
-    return match[1] or match[2] or "0.0.0.0", int(match[3])
 
 
 def is_local(host: str) -> bool:

@@ -6,35 +6,31 @@ an address, whose answers take time, is one of its own.
 
 from __future__ import annotations
 
-import glob
-import json
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from rltriage.arguments import unknown_facts
-from rltriage.engine.feed import Feed, run_ids
+from rltriage.engine.feed import Feed
 from rltriage.engine.intake import Intake
 from rltriage.engine.reference import Reference, read_reference
 from rltriage.engine.report import Alert, StepReport
 from rltriage.engine.rows import Row, Run
-from rltriage.engine.rundir import ROWS, RUN, End, read_end, write_atomically
+from rltriage.engine.rundir import RUN, End, read_end
 from rltriage.engine.sources import open_source
 from rltriage.engine.sources.lines import MOST_AT_ONCE
+from rltriage.places import RunNames, expand, last_changed, last_written
 from rltriage.rules.config import SourceConfig, text_of
-from rltriage.rules.errors import RltriageError
+from rltriage.rules.errors import RltriageError, SourceError
 from rltriage.rules.facts import Tell, by_file, by_option
 from rltriage.rules.model import RulePack
 from rltriage.watching import Sink, WatchedRun, use_rules
 
 log = logging.getLogger("rltriage.service")
 
-SUFFIXES = (".jsonl", ".csv", ".log", ".txt", ".json")
-"""What counts as a log in a folder that is named as a whole."""
 SHORTEST_POLL = 0.4
 """Just under the service's round, so that a log with news is read in each of them."""
 SHORTEST_ASK = 1.0
@@ -46,42 +42,6 @@ IDLE_SHARE = 20.0
 """A log that has been silent for a while is asked again after this fraction of the silence."""
 ALERTS_OUTLIVE = 900.0
 """Seconds for which alerts of a run that is over stay open."""
-
-
-class RunNames:
-    """Which run id a path has, kept on disk: an id that changed with its neighbours would make new alerts of old ones."""
-
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        self._names: dict[str, str] = {}
-        if file is not None:
-            try:
-                found = json.loads(file.read_text(encoding="utf-8"))
-                self._names = {str(path): str(name) for path, name in found.items()}
-            except FileNotFoundError:
-                pass
-            except (OSError, ValueError, AttributeError) as error:
-                log.warning("%s cannot be read, runs are named anew: %s", file, error)
-
-    def knows(self, path: str) -> bool:
-        """Whether the path was followed before, also before a restart."""
-        return path in self._names
-
-    def name(self, paths: Iterable[str]) -> dict[str, str]:
-        """The run id of each path: the one that it had, else its stem, with the parent folder where that is taken."""
-        paths = list(paths)
-        new = [path for path in paths if path not in self._names]
-        for path, short in zip(new, run_ids(new), strict=True):
-            taken = set(self._names.values())
-            parent = Path(path).absolute().parent.name
-            longer = (f"{parent}/{short}", str(Path(path).absolute()))
-            self._names[path] = next(name for name in (short, *longer) if name not in taken or name == longer[-1])
-        if new and self._file is not None:
-            try:
-                write_atomically(self._file, json.dumps(self._names, indent=0))
-            except OSError as error:
-                log.warning("%s cannot be written, runs may be named otherwise after a restart: %s", self._file, error)
-        return {path: self._names[path] for path in paths}
 
 
 @dataclass(slots=True)
@@ -104,6 +64,7 @@ class Follower:
     read: int = 0
     refused: int = 0
     untouched: float | None = None
+    is_address: bool = False
     declared: frozenset[str] = frozenset()
     references: tuple[Reference, ...] = ()
     tell: Tell = by_option
@@ -146,6 +107,7 @@ class Fleet:
         self._owners = owners
         self._said: set[tuple[str, str]] = set()
         self._forgotten: dict[str, float] = {}
+        self._newest: dict[str, tuple[int, float]] = {}
 
     @property
     def logs(self) -> int:
@@ -181,7 +143,7 @@ class Fleet:
         for path, source in fresh.items():
             opened += self._follow(path, path, names[path], source, now)
             if path in self._followers and path not in known:
-                self._followers[path].untouched = _written(path)
+                self._followers[path].untouched = last_written(path)
         return opened
 
     def poll(self, now: float, pause: Callable[[], bool] = lambda: False) -> bool:
@@ -204,18 +166,22 @@ class Fleet:
 
         A run that is over is not overdue. What it leaves open stays open for `ALERTS_OUTLIVE`, for a receiver that collects
         before it tells (Alertmanager's group_wait) would drop an alert that ends at once, as where it stopped the run.
+        A run whose rows have stopped is stale, and may be overdue all the same; what it leaves open stays so.
         """
         for follower in self._followers.values():
             if not follower.caught_up:
                 continue
-            if follower.untouched is not None and _written(follower.where) != follower.untouched:
+            if follower.untouched is not None and last_written(follower.where) != follower.untouched:
                 follower.untouched = None
             over = _over(follower)
             for watched in self._watched(follower):
                 if over is not None and (not watched.monitor.open_alerts or wall - over[1] > ALERTS_OUTLIVE):
                     self._after(watched, watched.end(over[0], wall))
-                elif over is None and follower.untouched is None:
-                    self._after(watched, watched.tick(wall))
+                elif over is None:
+                    if follower.untouched is None:
+                        self._after(watched, watched.tick(wall))
+                    if watched.is_stale(wall - self._newest_of(follower, watched, wall)):
+                        self._after(watched, watched.end("stale", wall))
                 if not follower.all_known:
                     self._open_alerts(watched.run, watched.monitor.open_alerts, True)
             follower.all_known = True
@@ -231,12 +197,15 @@ class Fleet:
         """End runs whose log has had no rows for `retention` seconds; how many logs."""
         over = [follower for follower in self._followers.values() if now - follower.heard > self._retention]
         for follower in over:
+            told = _over(follower)
             for watched in self._watched(follower):
-                watched.end("finished", wall)
+                watched.end(told[0] if told is not None else "stale", wall)
+                watched.leave()
                 del self.runs[watched.run.id], self._owners[watched.run.id]
+                self._newest.pop(watched.run.id, None)
             follower.feed.source.close()
             del self._followers[follower.where]
-            self._forgotten[follower.where] = _written(follower.where) or 0.0
+            self._forgotten[follower.where] = last_written(follower.where) or 0.0
         return len(over)
 
     def close(self) -> None:
@@ -245,7 +214,7 @@ class Fleet:
             follower.feed.source.close()
 
     def _is_recent(self, path: str, wall: float) -> bool:
-        written = _written(path)
+        written = last_written(path)
         return written is not None and wall - written <= self._retention and written > self._forgotten.get(path, 0.0)
 
     def _follow_address(self, number: int, source: SourceConfig, now: float) -> bool:
@@ -271,7 +240,14 @@ class Fleet:
         declared = frozenset(source.config)
         tell = by_file(source.file) if source.file else by_option
         self._followers[where] = Follower(
-            where, feed, due=now, heard=now, declared=declared, references=references, tell=tell
+            where,
+            feed,
+            due=now,
+            heard=now,
+            is_address=source.kind != "path",
+            declared=declared,
+            references=references,
+            tell=tell,
         )
         return True
 
@@ -294,7 +270,7 @@ class Fleet:
                 if pause():
                     return False
         except Exception as error:  # one log must not end the service; the next poll may do better
-            self._say(follower.where, f"it cannot be read: {type(error).__name__}")
+            self._say(follower.where, f"it cannot be read: {_why(follower, error)}")
             failed = True
         follower.news = None
         stats = follower.feed.source.stats  # an awaited log has its own only once it is there
@@ -340,6 +316,20 @@ class Fleet:
         for sentence in unknown_facts(unknown, self.pack):
             self._say(run.id, sentence)
 
+    def _newest_of(self, follower: Follower, watched: WatchedRun, wall: float) -> float:
+        """When the run's newest row came (unix seconds), to a round of the clock; or when the run was resumed, if later.
+
+        Of rows that were there before, the row says it or the file: whichever is later, for a row's time may be local, or
+        count from the start. Rows that come while we look need no clock but ours.
+        """
+        rows, newest = self._newest.get(watched.run.id, (0, wall))
+        if rows != watched.monitor.counters.rows:
+            known = (wall,) if rows else (watched.monitor.newest, last_written(follower.where))
+            newest = min(wall, max((time for time in known if time is not None), default=wall))
+            self._newest[watched.run.id] = watched.monitor.counters.rows, newest
+        opened = follower.told[0]
+        return newest if opened is None else max(newest, opened / 1e9)
+
     def _watched(self, follower: Follower) -> Iterator[WatchedRun]:
         return (self.runs[run] for run in sorted(follower.runs))
 
@@ -349,56 +339,19 @@ class Fleet:
             self._open_alerts(watched.run, watched.monitor.open_alerts, False)
 
 
-def expand(where: str) -> list[str]:
-    """The logs and run directories that a path, folder or glob names, sorted. A run's rows stand for its directory."""
-    found = glob.glob(where, recursive=True) if glob.has_magic(where) else [where]
-    paths: set[str] = set()
-    for path in found:
-        if os.path.isdir(path):
-            paths.update(_inside(path))
-        elif os.path.basename(path) == ROWS:
-            paths.add(os.path.dirname(path) or ".")
-        elif os.path.isfile(path):
-            paths.add(path)
-    return sorted(paths)
-
-
-def _inside(folder: str) -> Iterator[str]:
-    """The folder itself if it is a run, else the runs and logs right in it."""
-    if os.path.isfile(os.path.join(folder, ROWS)):
-        yield folder
-        return
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                if os.path.isfile(os.path.join(entry.path, ROWS)):
-                    yield entry.path
-            elif entry.name.endswith(SUFFIXES):
-                yield entry.path
-
-
 def _over(follower: Follower) -> tuple[End, float] | None:
     """How and when the run of a run directory ended, by its own account; its file is read only when it has changed."""
-    changed = _changed(os.path.join(follower.where, RUN))
+    changed = last_changed(os.path.join(follower.where, RUN))
     if changed != follower.told[0]:
         follower.told = changed, read_end(follower.where) if changed is not None else None
     return follower.told[1]
 
 
-def _changed(path: str) -> int | None:
-    """When a file was last changed, as exactly as the system knows; None if there is none."""
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return None
-
-
-def _written(path: str) -> float | None:
-    """When a log, or a run directory's rows, were last written (unix seconds); None if they are gone."""
-    try:
-        return os.stat(os.path.join(path, ROWS) if os.path.isdir(path) else path).st_mtime
-    except OSError:
-        return None
+def _why(follower: Follower, error: Exception) -> str:
+    """What went wrong, in words where we have some; what an address answers, and it itself, may be a secret."""
+    if isinstance(error, RltriageError) and not (follower.is_address and isinstance(error, SourceError)):
+        return str(error)
+    return type(error).__name__ if follower.is_address else f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def raise_file_limit() -> None:

@@ -27,7 +27,8 @@ from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.http import Server, Web, serve_metrics
 from rltriage.exporters.naming import Family, Series
 from rltriage.exporters.samples import Sample
-from rltriage.following import Fleet, RunNames, raise_file_limit
+from rltriage.following import Fleet, raise_file_limit
+from rltriage.places import RunNames
 from rltriage.reloading import RELOAD_SECONDS, RuleFiles
 from rltriage.rules.config import Config
 from rltriage.rules.errors import DeliveryError, RltriageError
@@ -106,10 +107,10 @@ class Watched:
 class Service:
     """Watches what a configuration names until it is stopped.
 
-    `open` puts everything together and `start` also sets it going; both raise RulePackError for rules with mistakes and
-    DeliveryError for an address or state folder that is taken. Afterwards nothing stops the service but `stop`. `clock`
-    gives unix seconds, `sinks` makes those that hear of rows besides outbox and gauges. The jobs (`discover`, `poll`,
-    `overdue`, `flush`, ...) may also be called one by one.
+    `open` puts everything together and `start` also sets it going; both raise RltriageError where there is nothing to
+    watch, RulePackError for rules with mistakes and DeliveryError for an address or state folder that is taken. Afterwards
+    nothing stops the service but `stop`. `clock` gives unix seconds, `sinks` makes those that hear of rows besides outbox
+    and gauges. The jobs (`discover`, `poll`, `overdue`, `flush`, ...) may also be called one by one.
     """
 
     def __init__(
@@ -142,6 +143,10 @@ class Service:
     def open(self) -> None:
         """Load the rules, open the outbox and the endpoint, and find the logs."""
         config = self.config
+        if not config.sources:
+            raise RltriageError(
+                "nothing to watch: name a SOURCE on the command line, or add `sources:` to the configuration"
+            )
         self._rules = RuleFiles(config.packs)
         pack = self._rules.pack
         self._say_slips()

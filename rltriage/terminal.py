@@ -34,11 +34,12 @@ WIDTH = 80
 class Changes:
     """What of a report people see: with an incident it stands for its alerts, which are then only listed.
 
-    `blocks` are told in full, `lines` in one line each. Pending alerts and those that only ended with the run are left out.
+    `blocks` are told in full, `lines` in one line each. Pending alerts are left out, and those that only ended with the
+    run, or are stale with it.
     """
 
     def __init__(self, report: StepReport) -> None:
-        told = [alert for alert in report.alerts if alert.state not in ("pending", "ended")]
+        told = [alert for alert in report.alerts if alert.state not in ("pending", "ended", "stale")]
         self.blocks = [a for a in told if report.incident is None and a.state == "firing" and not a.explained_by]
         self.lines = [alert for alert in told if alert not in self.blocks]
         self._incident = report.incident is not None

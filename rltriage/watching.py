@@ -17,6 +17,14 @@ from rltriage.rules.facts import Tell, by_option
 from rltriage.rules.model import RulePack
 from rltriage.saying import Once, warn
 
+STALE_AFTER = 3600.0
+"""Seconds without a row after which a run is stale, at the least: the rule about overdue rows speaks after ten minutes, and
+receivers that collect before they tell have a quarter of an hour (`following.ALERTS_OUTLIVE`)."""
+STALE_INTERVALS = 20.0
+"""The same in the run's own intervals, twice what that rule waits: a run of hours a step is not stale between two."""
+STALE_UNPACED = 86400.0
+"""The same of a run of which nobody knows how fast it goes: it has one row, or rows without times."""
+
 
 class Sink(Protocol):
     """Where rows and reports go: gauges, the run's directory, a terminal, receivers of alerts."""
@@ -89,7 +97,7 @@ class WatchedRun:
         self._seconds = 0.0
         self._phase: tuple[int, int] | None = None
         self._healthy: Mapping[str, tuple[float, float]] = {}
-        self._ended = False
+        self._ended: RunState | None = None
         for sink in self.sinks:
             if isinstance(sink, Compared):
                 self._call(sink.compare, run, references)
@@ -104,7 +112,7 @@ class WatchedRun:
         if run is not None and run is not self.run:
             self.run = run
             self.monitor.learn(run.facts)
-        self._ended = False
+        self._ended = None
         started = perf_counter()
         report = self.monitor.observe(row)
         self._seconds += perf_counter() - started
@@ -134,15 +142,29 @@ class WatchedRun:
             self._publish(None, report)
         return report
 
+    def is_stale(self, silent: float) -> bool:
+        """Whether a run that does not say that it is over has, `silent` seconds after its newest row, stopped."""
+        pace = self.monitor.pace
+        return silent > (STALE_UNPACED if pace is None else max(STALE_AFTER, STALE_INTERVALS * pace))
+
     def end(self, state: RunState, now: float) -> StepReport:
-        """Close the run: open alerts end, sinks are told. Ending twice does nothing; a later row opens it again."""
-        if self._ended:
+        """Close the run: open alerts end, or are stale with it, and sinks are told. A later row opens it again.
+
+        Ending twice does nothing, except that a stale run may still finish or crash.
+        """
+        if self._ended not in (None, "stale") or self._ended == state:
             return EMPTY
-        report = self.monitor.close()
+        report = self.monitor.close("stale" if state == "stale" else "ended")
         self._publish(None, report)
         for sink in self.sinks:
             self._call(sink.end, self.run.id, state, now)
-        self._ended = True  # not before: an end that Ctrl-C interrupts is to be done again
+        self._ended = state  # not before: an end that Ctrl-C interrupts is to be done again
+        return report
+
+    def leave(self) -> StepReport:
+        """Nobody looks at the run any more: what is still open ends, and how the run stands is not said anew."""
+        report = self.monitor.close()
+        self._publish(None, report)
         return report
 
     def _measure(self) -> None:

@@ -27,23 +27,34 @@ from rltriage.rules.config_checks import (
     variable_shown,
 )
 from rltriage.rules.errors import DeliveryError, RulePackError
-from rltriage.rules.model import Problem, Severity
+from rltriage.rules.model import Mark, Problem, Severity
 from rltriage.rules.validate import validate
 from rltriage.rules.yamlmarks import Node, parse, read
 
 SCHEMA_FILE = Path(__file__).with_name("config.schema.json")
+_BEGINS = "a configuration starts with `version: 1` and `sources:`"
 MAX_SECRET = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is kept. Calling it reads the secret, each time anew, so that a rotated one needs no restart."""
+    """Where a secret is kept. Calling it reads the secret, each time anew, so that a rotated one needs no restart.
+
+    `mark` is the place that says so.
+    """
 
     env: str = ""
     file: str = ""
+    mark: Mark | None = field(default=None, compare=False, repr=False)
 
     def __call__(self) -> str:
         """The secret. Raises DeliveryError that names the variable or file, never the secret, even if it is the name."""
+        try:
+            return self._read()
+        except DeliveryError as error:
+            raise DeliveryError(f"{self.mark}: {error}" if self.mark is not None else str(error)) from None
+
+    def _read(self) -> str:
         if self.env:
             value = os.environ.get(self.env, "")
             if not value:
@@ -152,13 +163,13 @@ class Config:
 
 def load_config(path: Path) -> Config:
     """The configuration in a file. Raises RulePackError with every problem of it."""
-    root, problems = read(path)
+    root, problems = read(path, begins=_BEGINS)
     return _config(root, problems, path.absolute())
 
 
 def parse_config(text: str, path: str = "rltriage.yaml", folder: Path = Path()) -> Config:
     """The configuration in a text; `folder` is what its paths start from. Raises RulePackError."""
-    root, problems = parse(text, path)
+    root, problems = parse(text, path, _BEGINS)
     return _config(root, problems, folder.absolute() / Path(path).name)
 
 
@@ -187,16 +198,18 @@ def _build(root: Node, folder: Path, name: str) -> Config:
     default = Config()
     tls = web.get("tls", {})
     return Config(
-        sources=tuple(_source(item, folder, name) for item in data.get("sources", ())),
+        sources=tuple(_source(node, folder, name) for node in root.at("sources").elements),
         packs=(*rules.get("packs", default.packs), *(_absolute(extra, folder) for extra in rules.get("extra", ()))),
-        listen=data.get("listen", default.listen),
+        listen=_listen(data.get("listen", default.listen)),
         web=WebConfig(
             _absolute(tls["cert_file"], folder) if tls else "",
             _absolute(tls["key_file"], folder) if tls else "",
-            {user: _secret(item, folder) for user, item in web.get("basic_auth", {}).items()},
-            _secret(web["token"], folder) if "token" in web else None,
+            {user: _secret(node, folder) for user, node in root.at("web", "basic_auth").entries.items()}
+            if "basic_auth" in web
+            else {},
+            _secret(root.at("web", "token"), folder) if "token" in web else None,
         ),
-        receivers=tuple(_receiver_config(item, folder) for item in data.get("receivers", ())),
+        receivers=tuple(_receiver_config(node, folder) for node in root.at("receivers").elements),
         state_dir=Path(_absolute(data.get("state_dir", str(default.state_dir)), folder)),
         retention=seconds(data.get("retention", default.retention)) or 0.0,
         external_url=data.get("external_url", ""),
@@ -205,26 +218,33 @@ def _build(root: Node, folder: Path, name: str) -> Config:
     )
 
 
-def _source(item: Mapping[str, Any], folder: Path, file: str) -> SourceConfig:
+def _listen(address: str | float) -> str:
+    """An address; a port alone is one of this machine."""
+    return address if isinstance(address, str) else f"127.0.0.1:{int(address)}"
+
+
+def _source(node: Node, folder: Path, file: str) -> SourceConfig:
+    item = node.plain()
     kind = next(name for name in SOURCE_KINDS if name in item)
-    where = _absolute(item[kind], folder) if kind == "path" else _setting(item[kind], folder)
+    where = _absolute(item[kind], folder) if kind == "path" else _setting(node.at(kind), folder)
     given = {name: item[name] for name in ("query", "profile", "labels", "config") if name in item}
     files = item.get("reference", [])
     references = tuple(_absolute(file, folder) for file in (files if isinstance(files, list) else [files]))
     return SourceConfig(kind, where, references=references, file=file, **given)  # type: ignore[arg-type]
 
 
-def _receiver_config(item: Mapping[str, Any], folder: Path) -> ReceiverConfig:
+def _receiver_config(node: Node, folder: Path) -> ReceiverConfig:
+    item = node.plain()
     kind = next(name for name in RECEIVER_KINDS if name in item)
-    urls = item[kind] if isinstance(item[kind], list) else [item[kind]]
+    urls = node.at(kind).elements if node.at(kind).kind == "list" else [node.at(kind)]
     given = {name: item[name] for name in ("body", "min_severity", "page") if name in item}
     if "basic_auth" in item:
-        given["basic_auth"] = BasicAuth(item["basic_auth"]["username"], _secret(item["basic_auth"]["password"], folder))
+        given["basic_auth"] = BasicAuth(item["basic_auth"]["username"], _secret(node.at("basic_auth", "password"), folder))
     if "ca_file" in item:
         given["ca_file"] = _absolute(item["ca_file"], folder)
     if "group_window" in item:
         given["group_window"] = seconds(item["group_window"])
-    headers = {name: _setting(value, folder) for name, value in item.get("headers", {}).items()}
+    headers = {name: _setting(node.at("headers", name), folder) for name in item.get("headers", {})}
     match = {name: tuple(value) if isinstance(value, list) else (value,) for name, value in item.get("match", {}).items()}
     return ReceiverConfig(
         item["name"],
@@ -236,12 +256,13 @@ def _receiver_config(item: Mapping[str, Any], folder: Path) -> ReceiverConfig:
     )
 
 
-def _setting(item: Any, folder: Path) -> Setting:
-    return item if isinstance(item, str) else _secret(item, folder)
+def _setting(node: Node, folder: Path) -> Setting:
+    return node.value if isinstance(node.value, str) else _secret(node, folder)
 
 
-def _secret(item: Mapping[str, str], folder: Path) -> Secret:
-    return Secret(item.get("env", ""), _absolute(item["file"], folder) if "file" in item else "")
+def _secret(node: Node, folder: Path) -> Secret:
+    item = node.plain()
+    return Secret(item.get("env", ""), _absolute(item["file"], folder) if "file" in item else "", node.mark)
 
 
 def _absolute(path: str, folder: Path) -> str:

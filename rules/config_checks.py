@@ -32,6 +32,7 @@ _SECRET_LINE = re.compile(
     r"""(?i)^(.*(?:pass|secret|token|credential|auth|api.?key|apprise|webhook|cookie)[\w"'-]*\s*:\s*)\S.*$"""
 )
 _USER_INFO = re.compile(r"://[^/\s@]+@")
+_LISTEN = re.compile(r"(?:(?:\[([0-9a-fA-F:.]+)\]|([^:\[\]]*)):)?([0-9]{1,5})")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UPPER, _LOWER, _NUMBER = "[A-Z]{1,24}[0-9]{0,3}", "[A-Z]?[a-z]{1,24}[0-9]{0,3}", "[0-9]{1,3}"
 _USUAL_VARIABLE = re.compile(f"_?{_UPPER}(_({_UPPER}|{_NUMBER}))*")
@@ -60,6 +61,7 @@ def crosscheck(root: Node) -> Iterator[Problem]:
     yield from _urls(root, "external_url", "runbook_url")
     yield from _placeholders(root.get("runbook_url"), RUNBOOK_PLACEHOLDERS)
     yield from _duration(root.get("retention"), "retention")
+    yield from _listens(root.get("listen"))
     for node in root.walk():
         yield from _named(node.get("env"), "`env` is not the name of an environment variable", _is_variable)
         yield from _named(node.get("file"), "`file` is an address, not the path of a file", lambda name: "://" not in name)
@@ -199,6 +201,27 @@ def address_problem(text: str, placeholders: tuple[str, ...] | None = None) -> s
         return "it must be an http:// or https:// URL, for example https://docs.example/rltriage"
     wrong = () if placeholders is None else _wrong_placeholders(text, placeholders)
     return "; ".join(f"{message}: {hint}" for _, message, hint in wrong)
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`, or of a port of this machine alone; without a host before the colon, of all addresses.
+
+    Raises ValueError in words for what is neither.
+    """
+    match = _LISTEN.fullmatch(text)
+    if match is None or int(match[3]) > 65535:
+        raise ValueError(f"{text!r} is no address to listen on: write HOST:PORT, as in 127.0.0.1:9464")
+    bracketed, host, port = match.groups()
+    return bracketed or ("127.0.0.1" if host is None else host or "0.0.0.0"), int(port)
+
+
+def _listens(node: Node | None) -> Iterator[Problem]:
+    if node is not None and isinstance(node.value, str) and node.value:
+        try:
+            listen_address(node.value)
+        except ValueError as error:
+            message, _, hint = str(error).partition(" to listen on: ")
+            yield node.problem("value", f"{message} to listen on", hint)
 
 
 def variable_shown(name: str) -> str:

@@ -33,6 +33,7 @@ from rltriage.rules.facts import CONFIG_FACTS
 from rltriage.rules.model import Problem
 from rltriage.rules.yamlmarks import Node, parse, read
 
+_BEGINS = "a profile starts with `profile: NAME` and `metrics:`"
 FACTS = tuple(CONFIG_FACTS)
 METRICS = (
     *("reward", "reward_std", "pass_rate", "eval_pass", "eval_n", "entropy", "approx_kl", "approx_kl_max", "kl_ref"),
@@ -176,7 +177,7 @@ def _load() -> dict[str, Profile]:
 
 def load_profile(path: str | Path) -> Profile:
     """A profile of the user's own; RulePackError with every mistake and its place, unreadable files included."""
-    root, problems = read(Path(path))
+    root, problems = read(Path(path), begins=_BEGINS)
     found = _profiles(root, problems) if root is not None else []
     if problems:
         raise RulePackError(problems)
@@ -185,7 +186,7 @@ def load_profile(path: str | Path) -> Profile:
 
 def parse_profile(text: str, path: str, problems: list[Problem]) -> list[Profile]:
     """The profile of one file and its variants; what is wrong is appended to `problems`, each with its place."""
-    root, found = parse(text, path)
+    root, found = parse(text, path, _BEGINS)
     problems += found
     return [] if root is None else _profiles(root, problems)
 

@@ -213,7 +213,7 @@ def _wrong_type(node: Node, schema: dict[str, Any], what: str) -> Problem:
         hint = "write true or false, without quotes"
     elif kinds == ["array"]:
         hint = f"write [{node.value}]" if node.kind == "scalar" else "begin each element with `- `"
-    elif "string" in kinds and node.kind == "scalar":
+    elif kinds == ["string"] and node.kind == "scalar":
         hint = f'put it in quotes: "{node.value}"'
     elif isinstance(node.value, str) and _number_in(node.value):
         hint = f"write {node.value.strip()} without quotes"

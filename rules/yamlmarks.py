@@ -134,8 +134,11 @@ class Node:
             yield from node.walk()
 
 
-def read(path: Path, name: str | None = None) -> tuple[Node | None, list[Problem]]:
-    """The marked tree of a file, or None with every problem that kept it from being read."""
+A_PACK = "a pack starts with `version: 1` and `rules:`"
+
+
+def read(path: Path, name: str | None = None, begins: str = A_PACK) -> tuple[Node | None, list[Problem]]:
+    """The marked tree of a file, or None with every problem that kept it from being read; `begins` as in `parse`."""
     source = Source(name or str(path))
     try:
         if not path.is_file():
@@ -146,30 +149,33 @@ def read(path: Path, name: str | None = None) -> tuple[Node | None, list[Problem
             data = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         return None, [source.problem(1, 1, "file", f"the file cannot be read: {getattr(error, 'strerror', None) or error}")]
-    return parse(data, source.path)
+    return parse(data, source.path, begins)
 
 
-def parse(data: bytes | str, path: str) -> tuple[Node | None, list[Problem]]:
-    """The marked tree of one YAML document, or None with its problems (syntax, duplicate keys, tags, bounds)."""
+def parse(data: bytes | str, path: str, begins: str = A_PACK) -> tuple[Node | None, list[Problem]]:
+    """The marked tree of one YAML document, or None with its problems (syntax, duplicate keys, tags, bounds).
+
+    `begins` says what such a document starts with, to whoever wrote none.
+    """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if len(raw) > MAX_BYTES:
         message = f"the file is larger than {MAX_BYTES // 1024} KiB"
-        return None, [Source(path).problem(1, 1, "size", message, "split it into several packs in one folder")]
+        return None, [Source(path).problem(1, 1, "size", message, "make it smaller; packs may be several in one folder")]
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode("utf-8", "replace")
         source = Source(path, tuple(raw.decode("utf-8", "replace").splitlines()))
         line, column = _place(before)
-        hint = "save the file as UTF-8 text" if b"\0" not in raw else "this looks like a binary file, not a rule pack"
+        hint = "save the file as UTF-8 text" if b"\0" not in raw else "this looks like a binary file, not YAML"
         return None, [source.problem(line, column, "encoding", "the file is not UTF-8 text", hint)]
     source = Source(path, tuple(text.splitlines()))
     control = _UNPRINTABLE.search(text)
     if control:
         line, column = _place(text[: control.start()])
         found = f"the file holds the control character U+{ord(control[0]):04X}"
-        return None, [source.problem(line, column, "encoding", found, "rule packs are plain text: delete it")]
-    return _Builder(source).build(text)
+        return None, [source.problem(line, column, "encoding", found, "delete it: YAML is plain text")]
+    return _Builder(source, begins).build(text)
 
 
 def _place(before: str) -> tuple[int, int]:
@@ -185,8 +191,9 @@ class _Stop(Exception):
 class _Builder:
     """Turns the parser's events into nodes, without recursion, so that no input can exhaust the stack."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, begins: str) -> None:
         self.source = source
+        self.begins = begins
         self.problems: list[Problem] = []
         self.stack: list[tuple[Node, str | None]] = []  # open collections with their anchors
         self.pending: list[Node | None] = []  # the key that waits for its value, per open mapping
@@ -209,7 +216,7 @@ class _Builder:
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             self.problems.append(self.source.problem(1, 1, "syntax", f"this is not YAML: {' '.join(str(error).split())}"))
         if self.root is None and not self.problems:
-            self.problems.append(self.source.problem(1, 1, "empty", "the file is empty", _SKELETON))
+            self.problems.append(self.source.problem(1, 1, "empty", "the file is empty", self.begins))
         return (None if self.problems else self.root), self.problems
 
     def fail(self, event: yaml.Event, code: str, message: str, hint: str = "") -> None:
@@ -251,7 +258,7 @@ class _Builder:
         tag = getattr(event, "tag", None)
         if tag and tag != "!":
             shown = tag.replace("tag:yaml.org,2002:", "!!")
-            self.fail(event, "tag", f"the tag {shown} is not allowed", "remove it: packs are plain data")
+            self.fail(event, "tag", f"the tag {shown} is not allowed", "remove it: plain data needs none")
 
     def scalar(self, event: yaml.Event) -> Node:
         text: str = getattr(event, "value")  # noqa: B009  (only scalar events have it)
@@ -327,9 +334,6 @@ class _Builder:
         else:
             parent.entries[name] = node
             parent.keys[name] = key
-
-
-_SKELETON = "a pack starts with `version: 1` and `rules:`"
 
 
 def _friendly(problem: str, line: str, column: int) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from rltriage.engine.sources.console_log import Console
 from rltriage.engine.sources.container import DockerLines, unwrapped
 from rltriage.engine.sources.csv_table import CsvLines, delimiter_of
 from rltriage.engine.sources.files import archive_of, decode, encoding_of, read_start, wide_encoding_of
-from rltriage.engine.sources.json_document import JsonDocument, load_document, rows_of
+from rltriage.engine.sources.json_document import JsonDocument, load_document, rows_of, why_no_rows
 from rltriage.engine.sources.jsonl import JsonLines
 from rltriage.engine.sources.lines import LineFormat, LineSource
 from rltriage.engine.sources.mlflow_store import MlflowStore
@@ -173,15 +173,15 @@ def _console(path: str, text: str, wrap: Wrap = _as_it_is) -> Source:
     found = next(first.records(), None)
     first.close()
     if found is None:
-        raise SourceError(f"{path}: nothing in it is a metric row; {_looks(text)}")
+        raise SourceError(f"{path}: nothing in it is a metric row; {_looks(path, text)}")
     return _console_source(path, wrap)
 
 
-def _looks(text: str) -> str:
+def _looks(path: str, text: str) -> str:
     """What a text that holds no row looks like, with what to do about it where that is known."""
     first = text.split("\n", 1)[0].strip() or text.strip().split("\n", 1)[0]
-    if first[:1] in ("{", "["):
-        return "it begins as JSON and breaks off: copy it anew, or wait until it is written"
+    if first[:1] in ("{", "[") and (why := why_no_rows(path)):
+        return why
     shown = first if len(first) <= 60 else first[:57] + "..."
     return f"it begins with {shown!r}; rows are JSON Lines, CSV, TensorBoard events or what a framework prints"
 

@@ -15,6 +15,9 @@ from rltriage.engine.sources.tail import MAX_LINE
 from rltriage.rules.errors import SourceError
 
 MAX_DOCUMENT = 256 << 20
+_LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+_TOO_DEEP = "JSON nested too deeply to be read: write its rows as flat objects, one a line"
+_BARELY = 30
 _LISTS = ("log_history", "history", "logs", "metrics", "rows", "data")
 
 
@@ -87,20 +90,44 @@ class JsonDocument:
 def load_document(path: str) -> Any:
     """The parsed document; SourceError with the place if it is no JSON or larger than 256 MiB."""
     try:
-        data, whole = read_start(path, MAX_DOCUMENT)
-        if not whole:
-            raise SourceError(f"{path}: a JSON document over {MAX_DOCUMENT >> 20} MiB; write JSON Lines instead")
-        return json.loads(decode(data))
+        return json.loads(_text(path))
     except json.JSONDecodeError as error:
         if error.msg == "Extra data" and error.pos > MAX_LINE:
             raise SourceError(_too_long(path)) from None
         raise SourceError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from None
     except RecursionError:
-        raise SourceError(f"{path}: JSON nested too deeply") from None
+        raise SourceError(f"{path}: {_TOO_DEEP}") from None
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from None
     except ValueError:  # an integer of more digits than Python converts
         raise SourceError(f"{path}: not JSON that can be read: a number of thousands of digits") from None
+
+
+def _text(path: str) -> str:
+    data, whole = read_start(path, MAX_DOCUMENT)
+    if not whole:
+        raise SourceError(f"{path}: a JSON document over {MAX_DOCUMENT >> 20} MiB; write JSON Lines instead")
+    return decode(data)
+
+
+def why_no_rows(path: str) -> str:
+    """Why a file that begins as JSON holds no row that can be read, as a clause; empty where a bracket is all that it has
+    of JSON, as a log line that begins with its level."""
+    try:
+        text = _text(path)
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos :].strip()
+        if "Unterminated" in error.msg or any(literal.startswith(rest) for literal in _LITERALS):
+            return "it begins as JSON and breaks off: copy it anew, or wait until it is written"
+        if error.pos < _BARELY:
+            return ""
+        return f"it begins as JSON and is none from line {error.lineno}, column {error.colno} on: {error.msg}"
+    except RecursionError:
+        return _TOO_DEEP
+    except (OSError, ValueError, SourceError) as error:
+        return f"it begins as JSON that cannot be read: {str(error).removeprefix(f'{path}: ')}"
+    return "it is JSON without a list of rows: rows are objects of metrics, in a list or one a line"
 
 
 def _too_long(path: str) -> str:

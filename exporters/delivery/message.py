@@ -113,7 +113,7 @@ class Message:
 
     @classmethod
     def from_json(cls, text: str) -> Message:
-        """The message that `to_json` wrote. Raises ValueError, TypeError or KeyError for anything else."""
+        """The message that `to_json` wrote. Raises ValueError, TypeError, KeyError or RecursionError for others."""
         return cls(**json.loads(text))
 
 

@@ -338,7 +338,7 @@ class Outbox:
                 continue
             try:
                 message = Message.from_json(body)
-            except (ValueError, TypeError, KeyError) as error:
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
                 log.error("the outbox holds a message that cannot be read (%s): skipped", error)
                 continue
             entry = Entry(seq, receiver, state, message, created, due, refusals, delivered)

@@ -383,3 +383,14 @@ def test_mappings_that_hold_each_other_are_followed_to_a_bound() -> None:
     inner.update({f"k{n}": inner for n in range(9)})
     _, rows = read([{"step": 1, "reward": 0.5, "more": inner}], profile="generic")
     assert rows[0].metrics["reward"] == 0.5 and len(rows[0].metrics) <= 200_000
+
+
+def test_a_record_that_is_logged_twice_is_one_row() -> None:
+    """From the first one on, NaN included; another value, a further metric or another step make a row of their own."""
+    nan = float("nan")
+    twice = [{"step": n, "reward": 0.1 * n, "loss": float("nan")} for n in range(20) for _ in range(2)]
+    intake, rows = read(twice)
+    assert [row.step for row in rows] == list(range(20)) and intake.rows_seen == 20
+    assert sum(intake.skipped.values()) == 20
+    forms = [{"step": 0, "reward": 0.1}, {"step": 0, "reward": 0.2}, {"step": 0, "reward": 0.2, "loss": nan}]
+    assert len(read([*forms, {"step": 1, "reward": 0.2, "loss": 0.5}, {"step": 2, "reward": 0.2, "loss": 0.5}])[1]) == 5

@@ -107,6 +107,22 @@ def test_the_end_closes_without_resolving(watch, rule, rows) -> None:
     assert monitor.close().alerts == ()
 
 
+def test_rows_that_go_on_decide_over_stale_alerts(watch, rule, rows) -> None:
+    """Stale is no end: the alert keeps its id, and the next row makes it fire again, resolve, or flap as it did."""
+    monitor = watch(rule())
+    rows(monitor, x=[1.0])
+    (first,) = monitor.open_alerts
+    assert short(monitor.close("stale").alerts) == [("r", "stale", 0)]
+    assert monitor.close("stale").alerts == () and [one.state for one in monitor.open_alerts] == ["stale"]
+    (again,) = rows(monitor, x=[1.0], start=1)
+    assert again.id == first.id and rows(monitor, x=[1.0], start=2) == []
+    monitor.close("stale")
+    assert short(rows(monitor, x=[0.0], start=3)) == [("r", "resolved", 3)]
+    rows(monitor, x=[1.0, 0.0, 1.0, 0.0], start=4)
+    monitor.close("stale")
+    assert short(rows(monitor, x=[0.0], start=8)) == [("r", "flapping", 8)]
+
+
 def test_repeats_are_ignored_and_repeating_values_are_not(watch, rule) -> None:
     """The same step again counts once; a new step with the same values is an observation of a dead run."""
     monitor = watch(rule(hold=3))

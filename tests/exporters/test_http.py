@@ -117,11 +117,17 @@ def test_a_port_in_use_is_one_sentence(server, gauges):
         serve_metrics(gauges, server.url.removeprefix("http://"))
 
 
-@pytest.mark.parametrize("listen", ["", "9464", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", "a:b:1"])
+@pytest.mark.parametrize("listen", ["", "9464x", "94640", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", "a:b:1"])
 def test_a_malformed_address_is_refused(gauges, listen):
     """The error shows what an address looks like."""
     with pytest.raises(DeliveryError, match="write HOST:PORT"):
         serve_metrics(gauges, listen)
+
+
+def test_a_port_alone_is_one_of_this_machine(gauges):
+    """As `rltriage.watch(listen=9464)` takes it; nobody else reaches it."""
+    with serve_metrics(gauges, "0") as server:
+        assert server.url.startswith("http://127.0.0.1:")
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0"])

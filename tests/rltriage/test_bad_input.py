@@ -302,6 +302,12 @@ def test_no_file_argument_waits_for_a_pipe(rltriage, tmp_path: Path) -> None:
     [
         ('{"step": 0, "rew', "begins as JSON and breaks off"),
         ('{"step": 0,\n "reward": 0.1,\n "lo', "begins as JSON and breaks off"),
+        ('{"step": 0, "reward": 0.1, "done": tr', "begins as JSON and breaks off"),
+        ("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 12]", "begins as JSON and is none from line 1, column 36 on"),
+        ('{"a":' * 9000 + "1" + "}" * 9000, "JSON nested too deeply to be read: write its rows as flat objects"),
+        ('{"a":' * 90_000 + "1" + "}" * 90_000, "JSON nested too deeply to be read: write its rows as flat objects"),
+        ("[1, 2]", "it is JSON without a list of rows"),
+        ("[INFO] all is well\n[INFO] still\n", "begins with '[INFO] all is well'"),
         ("all is well\n", "begins with 'all is well'"),
         (
             json.dumps({"step": 0, "reward": 1.0, "text": "a" * (1 << 21)}) + "\n",

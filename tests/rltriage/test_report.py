@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import jsonschema
 import pytest
+
+from rltriage.engine.rows import Row
+from rltriage.engine.rundir import RunDirectory, row_line
 
 
 @pytest.fixture
@@ -109,3 +113,49 @@ def test_a_name_does_not_steer_the_terminal(rltriage, tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps({"step": 0, "run": "\x1b[2Jbad", "reward": 0.1}) + "\n")
     assert "\x1b" not in rltriage("report", path, "-o", tmp_path / "x.html").out
+
+
+@pytest.mark.parametrize(
+    ("ended", "later", "state", "alert"),
+    [
+        ("finished", 9e6, "finished", "ended"),
+        ("crashed", 9e6, "crashed", "ended"),
+        (None, 60.0, "running", "firing"),
+        (None, 7200.0, "stale", "stale"),
+    ],
+)
+def test_a_run_that_did_not_finish_is_not_called_finished(
+    rltriage, tmp_path: Path, monkeypatch, ended: str | None, later: float, state: str, alert: str
+) -> None:
+    """As its run.json says, else by the age of its newest row; an alert that was open then stands, and is not resolved."""
+    directory = RunDirectory(tmp_path / "run", "run", config={"kl_coef": 0.1})
+    for step in range(12):
+        metrics = {"reward": 0.2 + 0.01 * (step % 7), "kl_ref": 0.0, "grad_norm": 0.2, "lr": 1e-3}
+        directory.write_rows(row_line(Row(step, metrics, 1.7e9 + 10 * step)))
+    directory.close() if ended is None else directory.end(ended, 1.7e9 + 115)
+    monkeypatch.setattr("rltriage.replaying.now", lambda: 1.7e9 + 110 + later)
+    found = json.loads(rltriage("report", tmp_path / "run", "--format", "json").out)
+    assert found["state"] == state and found["headline"].startswith("ref_is_policy")
+    assert [(one["rule"], one["state"]) for one in found["standing"]] == [("kl-ref-exactly-zero", alert)]
+    for form in ("md", "html"):
+        text = rltriage("report", tmp_path / "run", "--format", form, "-o", "-").out
+        assert f"{state}, 12 rows" in text and "Nothing is wrong" not in text
+    told = [json.loads(line) for line in rltriage("replay", tmp_path / "run", "--json").out.splitlines()]
+    last = [one["state"] for one in told if one["type"] == "alert"][-1]
+    assert last == alert
+
+
+def test_rows_without_times_are_as_old_as_their_file(rltriage, tmp_path: Path, monkeypatch) -> None:
+    """A day without a row where nobody knows the run's pace; a folder without a run.json is a log like any other."""
+    directory = RunDirectory(tmp_path / "run", "run")
+    directory.write_rows(b"".join(row_line(Row(step, {"reward": 0.2, "entropy": 0.5})) for step in range(12)))
+    directory.close()
+    os.utime(tmp_path / "run" / "rows.jsonl", (1.7e9, 1.7e9))
+
+    def state(later: float) -> str:
+        monkeypatch.setattr("rltriage.replaying.now", lambda: 1.7e9 + later)
+        return json.loads(rltriage("report", tmp_path / "run", "--format", "json").out)["state"]
+
+    assert (state(60.0), state(90_000.0)) == ("running", "stale")
+    (tmp_path / "run" / "run.json").unlink()
+    assert state(60.0) == "finished"

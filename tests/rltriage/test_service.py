@@ -24,9 +24,9 @@ from rltriage.exporters.delivery.silences import Silence, Silences
 from rltriage.exporters.gauges import Gauges
 from rltriage.exporters.http import serve_metrics
 from rltriage.exporters.page.board import Board
-from rltriage.following import expand
+from rltriage.places import expand
 from rltriage.rules.config import load_config
-from rltriage.rules.errors import DeliveryError, RulePackError
+from rltriage.rules.errors import DeliveryError, RltriageError, RulePackError
 from rltriage.service import Service
 from rltriage.watching import WatchedRun
 
@@ -311,6 +311,13 @@ def test_mistakes_are_found_before_anything_starts(setup, tmp_path):
             setup()
     config.write_text(config.read_text().replace(other.url.removeprefix("http://"), "127.0.0.1:0"))
     setup()
+
+
+def test_a_configuration_without_sources_is_refused(tmp_path):
+    """It would watch nothing, and look as if all were well."""
+    (tmp_path / "rltriage.yaml").write_text("version: 1\nlisten: 0\n")
+    with pytest.raises(RltriageError, match="nothing to watch: name a SOURCE on the command line, or add `sources:`"):
+        Service(load_config(tmp_path / "rltriage.yaml")).start()
 
 
 def test_one_bad_log_does_not_stop_the_others(setup, tmp_path, hook):

@@ -305,3 +305,50 @@ def test_a_source_names_references_from_the_files_folder(tmp_path: Path) -> None
     for wrong in ("[]", "{a: b}", "3"):
         with pytest.raises(RulePackError, match="reference"):
             parse_config(f"version: 1\nsources:\n  - {{path: runs, reference: {wrong}}}\n")
+
+
+@pytest.mark.parametrize(("listen", "taken"), [("9464", "127.0.0.1:9464"), ("0", "127.0.0.1:0"), ('":1"', ":1")])
+def test_a_port_is_an_address(listen, taken):
+    """A number needs no quotes: it is a port of this machine."""
+    assert parse_config(f"version: 1\nlisten: {listen}\n").listen == taken
+
+
+@pytest.mark.parametrize(
+    ("listen", "says"),
+    [("94640", "must be at most 65535"), ("localhost", "write HOST:PORT, as in 127.0.0.1:9464"), ("true", "HOST:PORT")],
+)
+def test_what_is_no_address_is_said_at_its_place(listen, says):
+    """Before anything starts, and with a hint that works."""
+    (said,) = problems(f"version: 1\nlisten: {listen}\n")
+    assert said.startswith("rltriage.yaml:2:9: ") and says in said and '"True"' not in said
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n"])
+def test_an_empty_configuration_is_told_how_one_begins(text):
+    """And not how a rule pack does."""
+    (said,) = problems(text)
+    assert "a configuration starts with `version: 1` and `sources:`" in said
+
+
+def test_a_secret_that_is_missing_is_said_with_its_place(tmp_path, monkeypatch):
+    """Whoever has several configurations learns which line to look at."""
+    monkeypatch.delenv("NOPE_X", raising=False)
+    config = parse_config(
+        "version: 1\nweb:\n  basic_auth: {ann: {env: NOPE_X}}\n  token: {env: NOPE_X}\n"
+        "sources: [{metrics: {env: NOPE_X}}]\nreceivers:\n"
+        "  - {name: a, webhook: {file: nope.url}, headers: {X-Key: {env: NOPE_X}},\n"
+        "     basic_auth: {username: u, password: {env: NOPE_X}}}\n",
+        folder=tmp_path,
+    )
+    (receiver,), (source,) = config.receivers, config.sources
+    secrets = {
+        "3:21": config.web.users["ann"],
+        "4:10": config.web.token,
+        "5:21": source.where,
+        "7:24": receiver.urls[0],
+        "7:59": receiver.headers["X-Key"],
+        "8:42": receiver.basic_auth.password,
+    }
+    for place, secret in secrets.items():
+        with pytest.raises(DeliveryError, match=rf"^rltriage\.yaml:{place}: .* (is not set|cannot be read)"):
+            secret()

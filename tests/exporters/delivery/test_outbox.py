@@ -295,12 +295,13 @@ def test_delivered_messages_keep_their_key_and_not_their_text(tmp_path, message)
     assert bodies == [(None,)]
 
 
-def test_an_unreadable_message_is_skipped(tmp_path, message):
+@pytest.mark.parametrize("body", ["{}", "[" * 100_000])
+def test_an_unreadable_message_is_skipped(tmp_path, message, body):
     """One bad body does not keep the others from being delivered."""
     box = Outbox(tmp_path)
     box.put(HOOK, message(rule="a"), 1.0)
     box.put(HOOK, message(rule="b"), 1.0)
     box.close()
     with sqlite3.connect(tmp_path / FILE) as db:
-        db.execute("UPDATE outbox SET body = '{}' WHERE seq = 1")
+        db.execute("UPDATE outbox SET body = ? WHERE seq = 1", (body,))
     assert ids(Outbox(tmp_path).waiting(HOOK)) == [("r1/b", "firing")]
