@@ -51,7 +51,7 @@ def test_a_full_stdout_is_one_sentence_and_exit_2(healthy: Path, tmp_path: Path,
     words = command.split()
     with open(tmp_path / "out", "w") as out:
         ran = _run(*words, *([healthy] if words[0].startswith("rep") else []), full=True, stdout=out)
-    said = [line for line in ran.stderr.splitlines() if not line.startswith("139 rules;")]
+    said = [line for line in ran.stderr.splitlines() if " rules; " not in line]
     assert (ran.returncode, said) == (2, ["cannot write to stdout: File too large"])
 
 
