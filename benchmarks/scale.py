@@ -273,7 +273,7 @@ def engine(runs: int, seconds: int) -> dict[str, Any]:
         "all_seen": result.ok,
         "cores": round(result.cores, 3),
         "peak_mib": round(result.peak_mib),
-        "row_age_median": round(statistics.median(result.row_age), 2),
+        "row_age_median": round(statistics.median(result.lag), 2),
         "told_median": round(statistics.median(result.told), 2) if result.told else None,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import load
 import pytest
 import scale
 import scale_tables
@@ -60,6 +61,14 @@ def test_projections_start_from_what_was_measured():
     fired = next(case for case in found["cases"] if (case["layout"], case["quiet"]) == ("beside", False))
     assert cost["cores_run"] * fired["runs"] == pytest.approx(fired["cores"] * rarer)
     assert cost["cores_run_shown"] > cost["cores_run"] > 0, "zeros of rules that never fired cost"
+
+
+def test_what_the_engine_costs_is_read_from_the_load(monkeypatch):
+    """It is measured last, after twenty minutes, by another program."""
+    seen = load.Result(2, 3.0, rows_written=6, rows_seen=6, cores=0.1, peak_mib=80.4, lag=[0.2, 0.4, 0.6], told=[1.5])
+    monkeypatch.setattr(load, "run", lambda runs, seconds, folder: seen)
+    found = scale.engine(2, 3)
+    assert found["all_seen"] and (found["peak_mib"], found["row_age_median"], found["told_median"]) == (80, 0.4, 1.5)
 
 
 def test_a_small_measurement(server_binary, monkeypatch):
