@@ -29,6 +29,7 @@ from rltriage.engine.rows import Record, Row, Run
 from rltriage.engine.rundir import ROWS, RunDirectory, claim, safe_name
 from rltriage.engine.sources.base import to_float, to_step
 from rltriage.journal import Journal, in_time
+from rltriage.misnamed import Misnamed
 from rltriage.nonnumbers import NonNumbers, Odd, read
 from rltriage.notices import Notices
 from rltriage.processes import find, own
@@ -82,6 +83,7 @@ class Watch:
         self._config, self._labels = dict(options.get("config") or {}), dict(options.get("labels") or {})
         self._declared = frozenset(map(str, self._config))
         self._nonnumbers = NonNumbers()
+        self._misnamed = Misnamed()
         self._halting = SEVERITIES[SEVERITIES.index(halt_on) :] if halt_on else ()
         self._intake: Intake | None = None
         self._run: WatchedRun | None = None
@@ -263,11 +265,17 @@ class Watch:
         for row in rows:
             if self._run is None:
                 self._run = self._start(self._intake)
+            self._say_misnamed(self._intake)
             told = self._run.emit(row, self._intake.run)
             report = StepReport(told.step, report.alerts + told.alerts, told.incident or report.incident)
             if self._halting and not self.should_stop:
                 self.should_stop = any(self._halts(alert) for alert in told.alerts)
         return report
+
+    def _say_misnamed(self, intake: Intake) -> None:
+        where = "" if self.path is None or self._given is None else str(self._given / self.path.name)
+        if sentence := self._misnamed.sentence(intake, self._pack, where):
+            warn("run=%s: %s", self.id, sentence)
 
     def _halts(self, alert: Alert) -> bool:
         return alert.state == "firing" and alert.severity in self._halting and alert.explained_by is None
@@ -281,8 +289,7 @@ class Watch:
         self._journal = self._journal or self._write(intake.run)  # a start that Ctrl-C interrupted has one
         sinks = [*gauges, *([] if self._journal is None else [self._journal]), self._notices]
         if self.path is not None and self._given is not None:
-            where = self._given / self.path.name
-            self._notices.introduce(f"{self.id}, read as {intake.run.profile}: rltriage report {where}")
+            self._notices.introduce(self.id, intake.run.profile, str(self._given / self.path.name))
         run = WatchedRun(intake.run, self._pack, sinks, self._references, by_argument)
         for row in before:
             run.recall(row, gauges)

@@ -19,7 +19,7 @@ from rltriage.cli.options import (
     rules_option,
 )
 from rltriage.cli.outcome import Outcome
-from rltriage.cli.runs import find_rule, load_packs, open_runs, say_unknown_facts, say_unread
+from rltriage.cli.runs import find_rule, load_packs, open_runs, say_misnamed, say_unknown_facts, say_unread
 
 if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
@@ -95,6 +95,7 @@ def command(
             ):
                 printer.summary(replayed)
                 say_unknown_facts(replayed.intake, config, pack)
+                say_misnamed(replayed.intake, pack, source.name)
         if as_json:
             say_unread(source, run_id)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
