@@ -167,7 +167,8 @@ class Fleet:
         """Let overdue rows be noticed, and runs that say that they are over, where the log has been read to its end.
 
         A run that is over is not overdue. What it leaves open stays open for `ALERTS_OUTLIVE`, for a receiver that collects
-        before it tells (Alertmanager's group_wait) would drop an alert that ends at once, as where it stopped the run.
+        before it tells (Alertmanager's group_wait) would drop an alert that ends at once, as where it stopped the run. A page
+        shows at once that it is over.
         A run whose rows have stopped is stale, and may be overdue all the same; what it leaves open stays so.
         """
         for follower in self._followers.values():
@@ -179,6 +180,8 @@ class Fleet:
             for watched in self._watched(follower):
                 if over is not None and (not watched.monitor.open_alerts or wall - over[1] > ALERTS_OUTLIVE):
                     self._after(watched, watched.end(over[0], wall))
+                elif over is not None:
+                    watched.say_over(over[0])
                 elif over is None:
                     if follower.untouched is None:
                         self._after(watched, watched.tick(wall))

@@ -66,6 +66,7 @@ class Watch:
         check_options(options)
         halt_on, directory = options.get("halt_on"), options.get("directory", DIRECTORY)
         self._profile = _wherever(options.get("profile") or "auto")
+        self._named = bool(options.get("name"))
         self.id = str(options.get("name") or _default_name())
         self.should_stop = False
         self.path: Path | None = None
@@ -121,8 +122,10 @@ class Watch:
         """Where Prometheus scrapes this run, or None."""
         return f"{self._server.url}/metrics" if self._server is not None else None
 
-    def declare(self, config: Mapping[str, Any], profile: str | None = None) -> None:
-        """Config facts that the training script or a hook knows; those given to `watch` win. Only before the first row."""
+    def declare(self, config: Mapping[str, Any], profile: str | None = None, name: str | None = None) -> None:
+        """Config facts that the training script or a hook knows, and how the framework calls the run; what was given to
+        `watch` wins. Only before the first row.
+        """
         if not self._active or os.getpid() != self._pid:
             return
         try:
@@ -133,6 +136,8 @@ class Watch:
                 self._config = {**config, **self._config}
                 if profile is not None and self._profile == "auto":
                     self._profile = profile
+                if name and not self._named:
+                    self.id = name
         except Exception:
             self._failed("config facts could not be read")
 

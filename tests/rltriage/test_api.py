@@ -112,6 +112,16 @@ def test_a_healthy_run_is_silent(opened: Any, capsys: pytest.CaptureFixture[str]
     assert not run.should_stop and run.errors == 0
 
 
+@pytest.mark.parametrize(("given", "called"), [(None, "theirs"), ("mine", "mine")])
+def test_a_framework_may_name_the_run(tmp_path: Path, given: str | None, called: str) -> None:
+    """Before the first row, and where `watch` was given no name; afterwards the run keeps the one that it has."""
+    with rltriage.watch(given, directory=tmp_path, quiet=True) as run:
+        run.declare({}, name="theirs")
+        run.log(1, _healthy(1))
+        run.declare({}, name="late")
+    assert run.id == called and run.path == tmp_path / called
+
+
 def _noted(run: Watch) -> None:
     """A KL of 0 without a word on `kl_coef`: a question, no alarm."""
     for step in range(1, 9):

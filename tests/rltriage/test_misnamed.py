@@ -104,3 +104,12 @@ def test_a_followed_log_says_it_once(tmp_path: Path, caplog: Any) -> None:
     fleet.poll(0.0)
     fleet.close()
     assert sum("no rule reads: kl_to_ref_model" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_the_check_of_a_log_lists_facts_that_rules_ask_for(rltriage: Any) -> None:
+    """Those that the shipped rules read and nobody has told, with how to tell one."""
+    log = Path(__file__).parents[2] / "docs" / "examples" / "live_reference.jsonl"
+    told = " ".join(rltriage("profiles", "check", log).out.split())
+    assert "asked for by rules, not known: " in told and "updates_per_batch (" in told and "reward_max (" in told
+    found = json.loads(rltriage("profiles", "check", log, "--json").out)
+    assert "kl-ref-exactly-zero" in found["runs"][0]["asked"]["kl_coef"]
