@@ -167,8 +167,8 @@ class Fleet:
         """Let overdue rows be noticed, and runs that say that they are over, where the log has been read to its end.
 
         A run that is over is not overdue. What it leaves open stays open for `ALERTS_OUTLIVE`, for a receiver that collects
-        before it tells (Alertmanager's group_wait) would drop an alert that ends at once, as where it stopped the run. A page
-        shows at once that it is over.
+        before it tells (Alertmanager's group_wait) would drop an alert that ends at once, as where it stopped the run. A
+        page shows at once that it is over.
         A run whose rows have stopped is stale, and may be overdue all the same; what it leaves open stays so.
         """
         for follower in self._followers.values():

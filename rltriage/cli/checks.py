@@ -175,8 +175,20 @@ def line(result: CheckResult) -> str:
     """One check on one line: number, title, measured value, verdict."""
     value = "-" if result.value is None else f"{result.value:.3g}"
     verdict = {True: "ok", False: "FAIL", None: "n/a"}[result.passed]
-    reason = f"  {result.reason}" if result.passed is None and result.reason else ""
+    reason = f"  {_limit(result)}" if result.passed is False else f"  {result.reason}" if result.passed is None else ""
     return f"{result.number:>2} {result.title:<36} {value:>9}  {verdict:<4}{reason}".rstrip()
+
+
+_UNITS = {1: "tokens", 2: "nats", 9: "nats", 12: "nats", 13: "nats", 14: "nats", 16: "rows"}
+"""What the values of checks count, by number; the others are shares and ratios."""
+
+
+def _limit(result: CheckResult) -> str:
+    """What the value would have to be: `limit 0 tokens`."""
+    from rltriage.trainer.checks import ALL_CHECKS
+
+    above = any(check.above for check in ALL_CHECKS if check.number == result.number)
+    return f"{'must exceed' if above else 'limit'} {result.threshold:g} {_UNITS.get(result.number, '')}".rstrip()
 
 
 def verdict(results: Sequence[CheckResult]) -> str:
