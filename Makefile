@@ -30,9 +30,12 @@ dev: $(VENV)/ready  ## set up .venv with everything that check and test need
 
 demo: $(VENV)/core  ## train with a shifted loss mask, watch the gauges, see the alert and its first test; then a healthy run
 	@# A critical alert makes the exit code 1: here it is what we came for.
-	$(BIN)/rltriage train --fault mask_shift --steps 12 --listen 127.0.0.1:0; test $$? -eq 1
+	@echo "$$ $(BIN)/rltriage train --fault mask_shift --steps 12 --listen 127.0.0.1:0"
+	@$(BIN)/rltriage train --fault mask_shift --steps 12 --listen 127.0.0.1:0; test $$? -eq 1
 	@echo; echo "the same without the fault stays silent:"; echo
-	$(BIN)/rltriage train --steps 8 --fail-on info
+	@echo "$$ $(BIN)/rltriage train --steps 8 --fail-on info"
+	@$(BIN)/rltriage train --steps 8 --fail-on info
+	@echo; echo "to run rltriage by its name, as above:  . $(BIN)/activate"
 
 docs: dev  ## write the generated parts of the pages and of deploy/ anew
 	$(BIN)/python docs/build.py

@@ -68,7 +68,8 @@ def watch(
 def trl_callback(**options: Unpack[WatchOptions]) -> Any:
     """A callback for TRL and the Hugging Face Trainer: `GRPOTrainer(..., callbacks=[rltriage.trl_callback()])`.
 
-    Takes what `watch` takes; config facts come from the trainer's arguments. With `halt_on`, training stops by itself.
+    Takes what `watch` takes; config facts come from the trainer's arguments, and the name from their `run_name`. With
+    `halt_on`, training stops by itself.
     """
     from rltriage.trainer.hooks import trl
 

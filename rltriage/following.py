@@ -22,6 +22,7 @@ from rltriage.engine.rows import Row, Run
 from rltriage.engine.rundir import RUN, End, read_end
 from rltriage.engine.sources import open_source
 from rltriage.engine.sources.lines import MOST_AT_ONCE
+from rltriage.misnamed import Misnamed
 from rltriage.places import RunNames, expand, last_changed, last_written
 from rltriage.rules.config import SourceConfig, text_of
 from rltriage.rules.errors import RltriageError, SourceError
@@ -69,6 +70,7 @@ class Follower:
     references: tuple[Reference, ...] = ()
     tell: Tell = by_option
     runs: set[str] = field(default_factory=set)
+    misnamed: dict[str, Misnamed] = field(default_factory=dict)
     told: tuple[int | None, tuple[End, float] | None] = (None, None)
 
 
@@ -165,7 +167,8 @@ class Fleet:
         """Let overdue rows be noticed, and runs that say that they are over, where the log has been read to its end.
 
         A run that is over is not overdue. What it leaves open stays open for `ALERTS_OUTLIVE`, for a receiver that collects
-        before it tells (Alertmanager's group_wait) would drop an alert that ends at once, as where it stopped the run.
+        before it tells (Alertmanager's group_wait) would drop an alert that ends at once, as where it stopped the run. A
+        page shows at once that it is over.
         A run whose rows have stopped is stale, and may be overdue all the same; what it leaves open stays so.
         """
         for follower in self._followers.values():
@@ -177,6 +180,8 @@ class Fleet:
             for watched in self._watched(follower):
                 if over is not None and (not watched.monitor.open_alerts or wall - over[1] > ALERTS_OUTLIVE):
                     self._after(watched, watched.end(over[0], wall))
+                elif over is not None:
+                    watched.say_over(over[0])
                 elif over is None:
                     if follower.untouched is None:
                         self._after(watched, watched.tick(wall))
@@ -267,6 +272,7 @@ class Fleet:
             for intake, row in follower.news:
                 follower.took += 1
                 self._take(follower, intake.run, row)
+                self._say_misnamed(follower, intake)
                 if pause():
                     return False
         except Exception as error:  # one log must not end the service; the next poll may do better
@@ -315,6 +321,12 @@ class Fleet:
         unknown = [key for key in intake.unknown_config if key in follower.declared] if intake is not None else []
         for sentence in unknown_facts(unknown, self.pack):
             self._say(run.id, sentence)
+
+    def _say_misnamed(self, follower: Follower, intake: Intake) -> None:
+        """A name that no rule reads though it is near a metric's. An address may be a secret, and is not shown."""
+        names = follower.misnamed.setdefault(intake.run.id, Misnamed())
+        if sentence := names.sentence(intake, self.pack, "" if follower.is_address else follower.where):
+            self._say(intake.run.id, sentence)
 
     def _newest_of(self, follower: Follower, watched: WatchedRun, wall: float) -> float:
         """When the run's newest row came (unix seconds), to a round of the clock; or when the run was resumed, if later.

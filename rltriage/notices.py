@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from rltriage.engine.report import Alert, Incident, StepReport
 from rltriage.engine.rows import Row, Run
 from rltriage.exporters.state import RunState
-from rltriage.exporters.text import alert_text, incident_text
+from rltriage.exporters.text import alert_text, incident_text, many
 from rltriage.rules.model import Catalogue, RulePack
 from rltriage.saying import show, warn
 from rltriage.trainer.hooks.trackers import Post, Trackers
@@ -17,7 +17,8 @@ from rltriage.trainer.hooks.trackers import Post, Trackers
 
 class Notices:
     """A sink for alerts. `on_alert` gets every transition but `pending`; people get what fires from `warning` up, unless
-    another alert explains it, and the incident where it names another fault than those alerts do.
+    another alert explains it, and the incident where it names another fault than those alerts do. Notes (info) are counted
+    at the end of a run that had nothing else.
 
     `on_alert` is called by `tell` alone, once all else is done: it is the user's code, and may end the process.
     """
@@ -29,6 +30,9 @@ class Notices:
         self._trackers = Trackers()
         self._untold: deque[Alert] = deque()
         self._failures = 0
+        self._notes: set[str] = set()
+        self._alarmed = False
+        self._where = ""
 
     @property
     def failures(self) -> int:
@@ -39,24 +43,30 @@ class Notices:
         """Take the titles of faults and tests."""
         self._catalogue = pack.catalogue
 
-    def introduce(self, what: str) -> None:
+    def introduce(self, run: str, profile: str, where: str) -> None:
         """Say once that somebody watches, and where to look: a run without a fault is silent from here on."""
+        self._where = where
         if not self._quiet:
-            show(f"rltriage watches {what}\n")
+            show(f"rltriage watches {run}, read as {profile}: rltriage report {where}\n")
 
     def publish(self, run: Run, row: Row | None, report: StepReport) -> None:
         """Say what this report changed."""
         if not report.alerts and report.incident is None:
             return
+        self._notes.update(a.rule for a in report.alerts if a.state == "firing" and a.severity == "info")
         if self._on_alert is not None:
             self._untold.extend(alert for alert in report.alerts if alert.state != "pending")
         for post in self._posts(report):
+            self._alarmed = True
             if not self._quiet:
                 show(f"\n{post.text}\n")  # a progress bar may have left the cursor in the middle of a line
             self._trackers.post(post)
 
     def end(self, run_id: str, state: RunState, now: float) -> None:
-        """Alerts that ended with the run have been published."""
+        """Say how many notes arose where nothing else was said of the run: nobody would look for them."""
+        if self._notes and not self._alarmed and not self._quiet:
+            where = f"rltriage report {self._where}" if self._where else ", ".join(sorted(self._notes))
+            show(f"rltriage: {many(len(self._notes), 'note')}, no alarm: {where}\n")
 
     def tell(self) -> None:
         """Call `on_alert` with what has been published. An Exception of its is counted; what is meant to end the process

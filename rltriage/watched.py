@@ -29,6 +29,7 @@ from rltriage.engine.rows import Record, Row, Run
 from rltriage.engine.rundir import ROWS, RunDirectory, claim, safe_name
 from rltriage.engine.sources.base import to_float, to_step
 from rltriage.journal import Journal, in_time
+from rltriage.misnamed import Misnamed
 from rltriage.nonnumbers import NonNumbers, Odd, read
 from rltriage.notices import Notices
 from rltriage.processes import find, own
@@ -65,6 +66,7 @@ class Watch:
         check_options(options)
         halt_on, directory = options.get("halt_on"), options.get("directory", DIRECTORY)
         self._profile = _wherever(options.get("profile") or "auto")
+        self._named = bool(options.get("name"))
         self.id = str(options.get("name") or _default_name())
         self.should_stop = False
         self.path: Path | None = None
@@ -82,6 +84,7 @@ class Watch:
         self._config, self._labels = dict(options.get("config") or {}), dict(options.get("labels") or {})
         self._declared = frozenset(map(str, self._config))
         self._nonnumbers = NonNumbers()
+        self._misnamed = Misnamed()
         self._halting = SEVERITIES[SEVERITIES.index(halt_on) :] if halt_on else ()
         self._intake: Intake | None = None
         self._run: WatchedRun | None = None
@@ -119,8 +122,10 @@ class Watch:
         """Where Prometheus scrapes this run, or None."""
         return f"{self._server.url}/metrics" if self._server is not None else None
 
-    def declare(self, config: Mapping[str, Any], profile: str | None = None) -> None:
-        """Config facts that the training script or a hook knows; those given to `watch` win. Only before the first row."""
+    def declare(self, config: Mapping[str, Any], profile: str | None = None, name: str | None = None) -> None:
+        """Config facts that the training script or a hook knows, and how the framework calls the run; what was given to
+        `watch` wins. Only before the first row.
+        """
         if not self._active or os.getpid() != self._pid:
             return
         try:
@@ -131,6 +136,8 @@ class Watch:
                 self._config = {**config, **self._config}
                 if profile is not None and self._profile == "auto":
                     self._profile = profile
+                if name and not self._named:
+                    self.id = name
         except Exception:
             self._failed("config facts could not be read")
 
@@ -263,11 +270,17 @@ class Watch:
         for row in rows:
             if self._run is None:
                 self._run = self._start(self._intake)
+            self._say_misnamed(self._intake)
             told = self._run.emit(row, self._intake.run)
             report = StepReport(told.step, report.alerts + told.alerts, told.incident or report.incident)
             if self._halting and not self.should_stop:
                 self.should_stop = any(self._halts(alert) for alert in told.alerts)
         return report
+
+    def _say_misnamed(self, intake: Intake) -> None:
+        where = "" if self.path is None or self._given is None else str(self._given / self.path.name)
+        if sentence := self._misnamed.sentence(intake, self._pack, where):
+            warn("run=%s: %s", self.id, sentence)
 
     def _halts(self, alert: Alert) -> bool:
         return alert.state == "firing" and alert.severity in self._halting and alert.explained_by is None
@@ -281,8 +294,7 @@ class Watch:
         self._journal = self._journal or self._write(intake.run)  # a start that Ctrl-C interrupted has one
         sinks = [*gauges, *([] if self._journal is None else [self._journal]), self._notices]
         if self.path is not None and self._given is not None:
-            where = self._given / self.path.name
-            self._notices.introduce(f"{self.id}, read as {intake.run.profile}: rltriage report {where}")
+            self._notices.introduce(self.id, intake.run.profile, str(self._given / self.path.name))
         run = WatchedRun(intake.run, self._pack, sinks, self._references, by_argument)
         for row in before:
             run.recall(row, gauges)

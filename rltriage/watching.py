@@ -63,6 +63,15 @@ class Compared(Protocol):
         """The references that a run is compared with where they fit, before its first row; none are the shipped ones."""
 
 
+@runtime_checkable
+class Standing(Protocol):
+    """A sink that shows how a run stands beside its alerts, which may stay open for a while after it is over: a page."""
+
+    def stand(self, run_id: str, state: RunState) -> None:
+        """The run is over by its own account."""
+        ...
+
+
 def use_rules(sinks: Iterable[Sink], pack: RulePack) -> None:
     """Tell those sinks that speak of rules of others; before the runs take them, whose alerts then close or fire."""
     for sink in sinks:
@@ -98,6 +107,7 @@ class WatchedRun:
         self._phase: tuple[int, int] | None = None
         self._healthy: Mapping[str, tuple[float, float]] = {}
         self._ended: RunState | None = None
+        self._standing: RunState | None = None
         for sink in self.sinks:
             if isinstance(sink, Compared):
                 self._call(sink.compare, run, references)
@@ -112,7 +122,7 @@ class WatchedRun:
         if run is not None and run is not self.run:
             self.run = run
             self.monitor.learn(run.facts)
-        self._ended = None
+        self._ended = self._standing = None
         started = perf_counter()
         report = self.monitor.observe(row)
         self._seconds += perf_counter() - started
@@ -160,6 +170,15 @@ class WatchedRun:
             self._call(sink.end, self.run.id, state, now)
         self._ended = state  # not before: an end that Ctrl-C interrupts is to be done again
         return report
+
+    def say_over(self, state: RunState) -> None:
+        """Show that the run is over while its alerts stay open; `end` comes later. Said once, until a row comes."""
+        if self._ended is not None or self._standing == state:
+            return
+        for sink in self.sinks:
+            if isinstance(sink, Standing):
+                self._call(sink.stand, self.run.id, state)
+        self._standing = state
 
     def leave(self) -> StepReport:
         """Nobody looks at the run any more: what is still open ends, and how the run stands is not said anew."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rltriage.rules.conditions.base import Condition
 from rltriage.rules.conditions.logic import Any as Any_
 from rltriage.rules.conditions.logic import Compound
+from rltriage.rules.crosscheck import rule_facts
+from rltriage.rules.facts import judge
 from rltriage.rules.model import Rule
 from rltriage.rules.profiles import METRICS, ConfigSource, MetricSource, Profile, load_profiles
 
@@ -89,6 +91,19 @@ def can_judge(profile: Profile, rule: Rule) -> bool:
     return _judged(rule.when, logged_metrics(profile))
 
 
+def asked_facts(rules: Iterable[Rule], metrics: Collection[str], facts: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The config facts that are not in `facts` and that rules read which `metrics` are enough for; each with their ids.
+
+    A rule that a known fact rules out asks for nothing.
+    """
+    logged, asked = frozenset(metrics), dict[str, list[str]]()
+    for rule in rules:
+        if _judged(rule.when, logged) and judge(rule.requires, facts).holds is not False:
+            for fact in sorted(rule_facts(rule) - facts.keys()):
+                asked.setdefault(fact, []).append(rule.id)
+    return dict(sorted(asked.items(), key=lambda item: -len(item[1])))
+
+
 def _judged(condition: Condition, logged: frozenset[str]) -> bool:
     if isinstance(condition, Any_):
         return any(_judged(part, logged) for part in condition.parts())
@@ -129,7 +144,11 @@ def _cell(profile: Profile, metric: str) -> str:
 
 def _coverage(shown: list[Profile], rules: list[Rule]) -> str:
     lines = ["## Rules", "", "Which of the shipped rules what a framework logs by itself is enough for (`x`)."]
-    lines += ["Config facts that a rule asks for are another matter: `rltriage profiles check SOURCE` shows them.", ""]
+    lines += [
+        "Config facts that a rule asks for are another matter: `rltriage profiles check SOURCE` lists those that the rules",
+        "which SOURCE has the metrics for ask for and that are not known, and those that are.",
+        "",
+    ]
     lines += ["| rule | " + " | ".join(profile.name for profile in shown) + " |", "|---|" + "---|" * len(shown)]
     for rule in rules:
         cells = ["x" if can_judge(profile, rule) else "" for profile in shown]

@@ -77,6 +77,14 @@ class Board:
             collector.end(run_id, state, now)
             self._tell(run_id)
 
+    def stand(self, run_id: str, state: RunState) -> None:
+        """A run says that it is over, and its alerts are still open."""
+        with self._lock:
+            collector = self._runs.get(run_id)
+        if collector is not None:
+            collector.stand(state)
+            self._tell(run_id)
+
     @contextmanager
     def listening(self, listener: Listener) -> Iterator[None]:
         """Call `listener` with the id of each run that changes, on the thread that changed it; it must not wait."""

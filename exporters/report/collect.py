@@ -62,6 +62,10 @@ class Collector:
 
     def end(self, run_id: str, state: RunState, now: float) -> None:
         """The run is over; its alerts have ended in a report of their own."""
+        self.stand(state)
+
+    def stand(self, state: RunState) -> None:
+        """How the run stands from now on, whatever its alerts do."""
         with self._lock:
             self.state = state
             self.version += 1

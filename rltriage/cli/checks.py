@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # `git bisect run` skips a commit on 125; 128 and above stop it.
 UNBUILDABLE = 125
 USAGE = 128
+_EXTRA = ("torch", "numpy", "safetensors")
+"""What the extra `trainer` installs."""
 
 
 class _UsageError(click.UsageError):
@@ -72,8 +74,7 @@ def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: 
     try:
         from rltriage.trainer.checks import run_all_checks
     except ImportError as error:
-        click.echo(f"the trainer extra is not installed ({error}): pip install 'rltriage[trainer]'", err=True)
-        raise click.exceptions.Exit(UNBUILDABLE) from error
+        _no_extra(error)
     from rltriage.trainer.faults import find_fault
 
     try:
@@ -81,6 +82,12 @@ def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: 
     except RltriageError as error:
         _usage(f"{error}; `rltriage train --fault list` lists them with what they do")
     module, _, function = (probe or "").partition(":")
+    if probe and (module == "MODULE" or function == "FUNCTION"):
+        _usage(
+            f"{probe} stands for your function that returns a probe of your trainer, as in --probe my_package.probe:make; "
+            "docs/probes.md shows how to write one; for a TRL GRPOTrainer it is `return GRPOProbe(trainer)`, of "
+            "rltriage.trainer.probes.trl. Without --probe the reference trainer is checked"
+        )
     if probe and not (module and function):
         _usage(f"--probe takes MODULE:FUNCTION, as in my_package.probe:make; not '{probe}'")
     # Whatever a user's probe raises, sys.exit(0) included, git bisect must skip this commit rather than judge it.
@@ -89,6 +96,10 @@ def _run(fault: str | None, probe: str | None, numbers: list[int] | None, seed: 
         if probe:
             _must_be_probe(probe, target)
     except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in _EXTRA:
+            _no_extra(error)
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            _unbuildable(f"there is no module {error.name}: it is looked for in {os.getcwd()} and on PYTHONPATH", error)
         _skip("the probe could not be built", error)
     try:
         return run_all_checks(target, only=numbers)
@@ -104,7 +115,15 @@ def _skip(what: str, error: BaseException) -> NoReturn:
     calls = [call for call in traceback.extract_tb(error.__traceback__) if "<" not in call.filename]
     last = calls[-1] if calls and os.path.dirname(calls[-1].filename) != ours else None
     place = f" ({last.filename}:{last.lineno})" if last is not None else ""
-    click.echo(f"{what}: {type(error).__name__}: {error}{place}", err=True)
+    _unbuildable(f"{what}: {type(error).__name__}: {error}{place}", error)
+
+
+def _no_extra(error: ImportError) -> NoReturn:
+    _unbuildable(f"the trainer extra is not installed ({error}): pip install 'rltriage[trainer]'", error)
+
+
+def _unbuildable(why: str, error: BaseException) -> NoReturn:
+    click.echo(why, err=True)
     raise click.exceptions.Exit(UNBUILDABLE) from error
 
 
@@ -156,8 +175,20 @@ def line(result: CheckResult) -> str:
     """One check on one line: number, title, measured value, verdict."""
     value = "-" if result.value is None else f"{result.value:.3g}"
     verdict = {True: "ok", False: "FAIL", None: "n/a"}[result.passed]
-    reason = f"  {result.reason}" if result.passed is None and result.reason else ""
+    reason = f"  {_limit(result)}" if result.passed is False else f"  {result.reason}" if result.passed is None else ""
     return f"{result.number:>2} {result.title:<36} {value:>9}  {verdict:<4}{reason}".rstrip()
+
+
+_UNITS = {1: "tokens", 2: "nats", 9: "nats", 12: "nats", 13: "nats", 14: "nats", 16: "rows"}
+"""What the values of checks count, by number; the others are shares and ratios."""
+
+
+def _limit(result: CheckResult) -> str:
+    """What the value would have to be: `limit 0 tokens`."""
+    from rltriage.trainer.checks import ALL_CHECKS
+
+    above = any(check.above for check in ALL_CHECKS if check.number == result.number)
+    return f"{'must exceed' if above else 'limit'} {result.threshold:g} {_UNITS.get(result.number, '')}".rstrip()
 
 
 def verdict(results: Sequence[CheckResult]) -> str:

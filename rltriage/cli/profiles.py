@@ -66,14 +66,23 @@ def show(name: str, as_json: bool) -> None:
 @config_option
 @json_option
 def check(source: str, profile: str, config: dict[str, Any], as_json: bool) -> None:
-    """What SOURCE gives under its profile: mapped, unmapped, missing, and the config facts found."""
+    """What SOURCE gives under its profile: mapped, unmapped, missing, the config facts found and those that are not.
+
+    Facts that are not known are those which a shipped rule asks for and whose metrics SOURCE has.
+    """
     from rltriage.engine.feed import check as check_source
     from rltriage.exporters.jsonlines import dumps
     from rltriage.exporters.text import many
+    from rltriage.rules.frameworks import asked_facts
+    from rltriage.rules.loader import load_rules
 
     ((opened, run_id),) = open_runs((source,))
     with closing(opened):
         found = check_source(opened, run_id, profile, config)
+    rules = load_rules("triage").rules
+    for run in found["runs"]:
+        known = {name: fact["value"] for name, fact in run["facts"].items()}
+        run["asked"] = asked_facts(rules, run["mapped"], known)
     if as_json:
         click.echo(dumps({"format": 1, "type": "source", **found}))
         return
@@ -96,6 +105,9 @@ def _show_run(run: dict[str, Any]) -> None:
     for name, fact in run["facts"].items():
         source = f", {fact['source']}" if fact["source"] else ""
         click.echo(wrapped(f"  {name:<22} = {fact['value']}  ({fact['provenance']}{source})", 25))
+    if run["asked"]:
+        told = ", ".join(f"{fact} ({many(len(ids), 'rule')})" for fact, ids in run["asked"].items())
+        click.echo(wrapped(f"  asked for by rules, not known: {told}; pass --config {next(iter(run['asked']))}=...", 4))
     for title, key in (
         ("without a canonical name", "unmapped"),
         ("known to the profile, not in this log", "missing"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +22,7 @@ from rltriage.cli.options import (
     rules_option,
 )
 from rltriage.cli.outcome import Outcome
-from rltriage.cli.runs import find_rule, load_packs, open_runs, say_unknown_facts, say_unread
+from rltriage.cli.runs import find_rule, load_packs, open_runs, say_misnamed, say_unknown_facts, say_unread
 
 if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
@@ -95,6 +98,7 @@ def command(
             ):
                 printer.summary(replayed)
                 say_unknown_facts(replayed.intake, config, pack)
+                say_misnamed(replayed.intake, pack, source.name)
         if as_json:
             say_unread(source, run_id)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
@@ -144,9 +148,16 @@ def _printer(as_json: bool, catalogue: Catalogue) -> JsonLines | TextBlocks:
 def _explainer(rule_id: str) -> Callable[[WatchedRun, Row], None]:
     """Prints, per step, what the rule found and the numbers that it compared."""
     words = {True: "holds", False: "does not hold", None: "unknown"}
+    width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize  # in a pipe a step is a line
 
     def show(watched: WatchedRun, row: Row) -> None:
         verdict = watched.monitor.explain(rule_id)
-        click.echo(f"step {row.step:>6}  {words[verdict.holds]:<13}  {verdict.reason}")
+        click.echo(explained_step(row.step, words[verdict.holds], verdict.reason, width))
 
     return show
+
+
+def explained_step(step: int, found: str, reason: str, width: int) -> str:
+    """One step of --explain, in as many lines of `width` columns as the reason takes; names and numbers stay whole."""
+    text = f"step {step:>6}  {found:<13}  {reason}"
+    return fill(text, max(width, 60), subsequent_indent=" " * 28, break_on_hyphens=False, break_long_words=False)

@@ -56,6 +56,14 @@ def say_unknown_facts(intake: Intake, config: Mapping[str, Any], pack: RulePack)
         click.echo(f"{intake.run.id}: {sentence}", err=True)
 
 
+def say_misnamed(intake: Intake, pack: RulePack, source: str) -> None:
+    """On stderr, the logged names that no rule reads though they are near a metric's that the run lacks."""
+    from rltriage.misnamed import Misnamed
+
+    if sentence := Misnamed().sentence(intake, pack, source):
+        click.echo(f"{intake.run.id}: {sentence}", err=True)
+
+
 def find_rule(pack: RulePack, rule_id: str, hint: str = "") -> Rule:
     """A rule of the pack. Raises a usage error with the id that is nearest, and the hint."""
     from rltriage.rules.validate import meant

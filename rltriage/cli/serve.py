@@ -41,7 +41,7 @@ def command(
     config: dict[str, Any],
     labels: dict[str, str],
 ) -> None:
-    """Follow SOURCE (default: the folder runs) and show every run on a page that keeps itself up to date.
+    """Follow SOURCE (default: the folder runs): alerts here, and every run on a page that keeps itself up to date.
 
     A run's address there is /runs/ID, an alert's /runs/ID/alerts/ALERT; /api/ has the same as JSON. TLS and users are those
     of the configuration's `web`. Stops at Ctrl-C or SIGTERM.
@@ -68,7 +68,9 @@ def _run(settings: Config, page: str, insecure: bool) -> None:
     board = Board()
 
     def sinks(pack: RulePack) -> Iterable[Sink]:
-        return (board.use(pack),)
+        from rltriage.cli.output import TextBlocks
+
+        return (board.use(pack), TextBlocks(pack.catalogue))
 
     with serve_page(board, page, web=web_of(settings), insecure=insecure, external_url=settings.external_url) as server:
         click.echo(f"page     {server.url}")

@@ -112,6 +112,44 @@ def test_a_healthy_run_is_silent(opened: Any, capsys: pytest.CaptureFixture[str]
     assert not run.should_stop and run.errors == 0
 
 
+@pytest.mark.parametrize(("given", "called"), [(None, "theirs"), ("mine", "mine")])
+def test_a_framework_may_name_the_run(tmp_path: Path, given: str | None, called: str) -> None:
+    """Before the first row, and where `watch` was given no name; afterwards the run keeps the one that it has."""
+    with rltriage.watch(given, directory=tmp_path, quiet=True) as run:
+        run.declare({}, name="theirs")
+        run.log(1, _healthy(1))
+        run.declare({}, name="late")
+    assert run.id == called and run.path == tmp_path / called
+
+
+def _noted(run: Watch) -> None:
+    """A KL of 0 without a word on `kl_coef`: a question, no alarm."""
+    for step in range(1, 9):
+        run.log(step, _same_reference(step))
+    run.close()
+
+
+def test_notes_are_counted_at_the_end(opened: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run in which only notes arose says so once, and where to read them."""
+    run = opened()
+    _noted(run)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"rltriage: 1 note, no alarm: rltriage report {run.path}"
+
+
+def test_notes_of_a_run_without_files_name_their_rules(opened: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is no report to look at."""
+    _noted(opened(directory=None))
+    assert capsys.readouterr().err == "rltriage: 1 note, no alarm: kl-ref-exactly-zero\n"
+
+
+@pytest.mark.parametrize("options", [{"quiet": True}, {"config": KL_ON}])
+def test_notes_are_not_counted_where_that_says_nothing(opened: Any, capsys: Any, options: dict[str, Any]) -> None:
+    """Not in a quiet run, and not where an alarm has sent somebody to the report."""
+    _noted(opened(**options))
+    assert "no alarm" not in capsys.readouterr().err
+
+
 def test_quiet_prints_nothing(opened: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """`quiet` leaves the terminal alone; alerts still reach `on_alert`."""
     alerts: list[rltriage.Alert] = []

@@ -287,3 +287,14 @@ def test_lines_of_several_runs_are_told_apart(rltriage, tmp_path: Path) -> None:
     second = lines.index("two:")
     assert lines[second + 1].startswith("critical kl-ref-exactly-zero, step 3: ")
     assert "one:" not in lines
+
+
+def test_a_long_explanation_fits_the_terminal() -> None:
+    """Its lines are as wide as the terminal, the reason in its own column; in a pipe a step is one line."""
+    from rltriage.cli.replay import explained_step
+
+    reason = ", ".join(f"metric_{number} = 0.{number}" for number in range(30))
+    lines = explained_step(3, "holds", reason, 100).splitlines()
+    assert max(map(len, lines)) <= 100 and all(line.startswith(" " * 28) for line in lines[1:])
+    assert " ".join(" ".join(lines).split()) == f"step 3 holds {reason}"
+    assert explained_step(3, "holds", reason, sys.maxsize) == f"step      3  holds          {reason}"

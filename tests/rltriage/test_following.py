@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,12 +60,12 @@ class Heard:
         self.ends.append(state)
 
 
-def followed(path: Path, heard: Heard) -> Fleet:
+def followed(path: Path, heard: Heard, *others: Any) -> Fleet:
     source = SourceConfig("path", str(path), config={"kl_coef": 0.1})
     return Fleet(
         [source],
         load_rules("triage"),
-        (heard,),
+        (heard, *others),
         names=RunNames(None),
         retention=1e6,
         owners={},
@@ -94,6 +95,29 @@ def test_a_run_that_says_that_it_is_over_is_not_overdue(tmp_path: Path, state: s
         fleet.poll(seconds)
         fleet.tick(1e9 + seconds)
     assert heard.ends == [state] and not [rule for rule, _ in heard.alerts if rule == "row-overdue"]
+    fleet.close()
+
+
+def test_the_page_shows_at_once_that_a_run_is_over(tmp_path: Path) -> None:
+    """Its alerts stay open for a while, its state does not wait for them; a later row makes it running again."""
+    from rltriage.exporters.page.board import Board
+
+    board, heard = Board().use(load_rules("triage")), Heard()
+    directory = RunDirectory(tmp_path / "run", "run")
+    rows(directory, 0, 12, 0.0)
+    fleet = followed(tmp_path / "run", heard, board)
+    fleet.discover(0.0, 1e9)
+    fleet.poll(0.0)
+    fleet.tick(1e9 + 12)
+    assert ("kl-ref-exactly-zero", "firing") in heard.alerts and board.report("run").state == "running"
+    directory.end("finished", 1e9 + 12)
+    fleet.tick(1e9 + 13)
+    assert board.report("run").state == "finished"
+    assert not heard.ends and "ended" not in {state for _, state in heard.alerts}
+    again = RunDirectory(tmp_path / "run", "run", resume=True)
+    rows(again, 12, 13, 0.0)
+    fleet.poll(60.0)
+    assert board.report("run").state == "running"
     fleet.close()
 
 

@@ -32,6 +32,7 @@ def test_rows_on_disk_reach_the_page(tmp_path: Path) -> None:
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+    assert "CRITICAL  live, step" in process.stdout.read()  # as `watch` prints it
 
 
 def test_the_page_is_not_opened_to_everybody(rltriage, tmp_path: Path) -> None:

@@ -69,4 +69,4 @@ def test_the_first_test_of_an_alert_may_be_any_check(tmp_path: Path) -> None:
 
     session = _Session(Job("batch_misalignment"), Watching(load_rules("triage"), tmp_path))
     assert session.run_check(15).startswith("15 rewards belong to their rows")
-    assert session.run_check(15).endswith("1  FAIL") and session.run_check(4).endswith("ok")
+    assert session.run_check(15).endswith("1  FAIL  limit 1e-05") and session.run_check(4).endswith("ok")

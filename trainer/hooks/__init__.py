@@ -20,8 +20,8 @@ class Watched(Protocol):
         """True once an alert was bad enough for the user to have asked for a stop."""
         ...
 
-    def declare(self, config: Mapping[str, Any], profile: str | None = None) -> None:
-        """The run's configuration, keys canonical or the framework's own, and the profile that reads them."""
+    def declare(self, config: Mapping[str, Any], profile: str | None = None, name: str | None = None) -> None:
+        """The run's configuration, keys canonical or the framework's own, the profile that reads them, the run's name."""
         ...
 
     def log(self, step: int | None, metrics: Mapping[str, Any]) -> object:

@@ -132,4 +132,10 @@ def callback(run: Watched, *, halting: bool = False) -> Any:
 
 
 def _declare(run: Watched, args: Any, state: Any) -> None:
-    run.declare(config(args, state.max_steps, state.global_step), profile=_trainer(args)[1])
+    run.declare(config(args, state.max_steps, state.global_step), profile=_trainer(args)[1], name=_name(args))
+
+
+def _name(args: Any) -> str | None:
+    """The run's name where the user gave one: transformers before 5 puts `output_dir` there by itself."""
+    name = getattr(args, "run_name", None)
+    return name if isinstance(name, str) and name and name != getattr(args, "output_dir", None) else None

@@ -18,6 +18,7 @@ class Rows:
     def __init__(self, stop_at: int | None = None) -> None:
         self.config: dict[str, Any] = {}
         self.profile: str | None = None
+        self.name: str | None = None
         self.rows: list[tuple[int | None, dict[str, Any]]] = []
         self.closed: list[str] = []
         self.stop_at = stop_at
@@ -26,8 +27,8 @@ class Rows:
     def should_stop(self) -> bool:
         return self.stop_at is not None and any((step or 0) >= self.stop_at for step, _ in self.rows)
 
-    def declare(self, config: Any, profile: str | None = None) -> None:
-        self.config, self.profile = dict(config), profile
+    def declare(self, config: Any, profile: str | None = None, name: str | None = None) -> None:
+        self.config, self.profile, self.name = dict(config), profile, name
 
     def log(self, step: int | None, metrics: Any) -> None:
         self.rows.append((step, dict(metrics)))

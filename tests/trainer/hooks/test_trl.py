@@ -50,6 +50,17 @@ def test_other_ranks_stay_silent(rows: Any) -> None:
     assert (rows.config, rows.rows, rows.closed) == ({}, [], [])
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("my-run", "my-run"), (None, None), ("", None), ("out", None)],
+)
+def test_a_run_is_called_as_the_arguments_call_it(rows: Any, given: str | None, name: str | None) -> None:
+    """`run_name`, unless it is `output_dir`: that is what older versions of transformers put there."""
+    args = SimpleNamespace(run_name=given, output_dir="out")
+    trl._declare(rows, args, SimpleNamespace(max_steps=4, global_step=0))
+    assert rows.name == name
+
+
 def test_arguments_that_cannot_be_read_do_not_end_training(rows: Any, caplog: pytest.LogCaptureFixture) -> None:
     """An exception in a callback would end training: it is logged instead."""
 
