@@ -110,7 +110,7 @@ def suspect_text(suspect: Suspect) -> str:
 
 def rule_suspect_text(suspect: Suspect) -> str:
     """The same of one rule's suspect: its own weight, which is not the likelihood that an incident makes of all alerts."""
-    return f"{suspect_text(suspect)} by this rule alone"
+    return f"{suspect_text(suspect)} by this rule"
 
 
 def seen_text(alert: Alert) -> str:

@@ -133,7 +133,7 @@ def _faults(report: RunReport, alerts: Sequence[Alert]) -> dict[str, Box]:
         if suspect.fault not in boxes and len(boxes) < MAX_FAULTS:
             number = f"fault {suspect.number}, " if suspect.number is not None else ""
             lit = suspect.fault == report.fault
-            likely = f"{percent(suspect.score)} {'likely' if ranked else 'by this rule alone'}"
+            likely = f"{percent(suspect.score)} {'likely' if ranked else 'by this rule'}"
             words = [suspect.title, f"{number}{likely}" + (": first suspect" if lit else "")]
             boxes[suspect.fault] = Box(suspect.fault, words, "lit" if lit else "dim", 2)
     return boxes
