@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from fnmatch import filter as matching
+from typing import Literal, NamedTuple
 
-from rltriage.engine.plan import lacking
 from rltriage.engine.reference import needs_reference
 from rltriage.engine.rows import Fact
+from rltriage.rules.conditions.base import Condition
+from rltriage.rules.conditions.logic import Any, Compound
 from rltriage.rules.facts import judge
 from rltriage.rules.model import Catalogue, Fault, Rule, RulePack
 
@@ -29,7 +31,8 @@ class FaultCoverage:
 
     `rules` are those that can fire, the ones that name it first; `facts` the config facts that would make a hint a name;
     `missing` the fewest metrics with which a rule could name it (invariants only where nothing else would do), once
-    `missing_facts` are known too.
+    `missing_facts` are known too. A fault that is `named` is so only in part where `closed` is not empty: these are metrics
+    without which some of its signs can never be seen.
     """
 
     fault: Fault
@@ -38,6 +41,7 @@ class FaultCoverage:
     facts: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     missing_facts: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,42 @@ class Coverage:
         return tuple(entry for entry in self.faults if entry.level == level)
 
 
+class Needs(NamedTuple):
+    """What a condition lacks on some metrics.
+
+    `missing` are the fewest without which it can never hold. Where there are none, `closed` are those without which some
+    branch of an `any` in it never can.
+    """
+
+    missing: frozenset[str] = frozenset()
+    closed: frozenset[str] = frozenset()
+
+
+def needs(condition: Condition, seen: frozenset[str]) -> Needs:
+    """What a condition lacks on the metrics `seen`; a shell pattern is lacking while nothing that matches it is seen."""
+    if isinstance(condition, Compound):
+        parts = [needs(part, seen) for part in condition.parts()]
+        closed = frozenset[str]().union(*(part.closed for part in parts))
+        if not isinstance(condition, Any):
+            return Needs(frozenset[str]().union(*(part.missing for part in parts)), closed)
+        lacked = [part.missing for part in parts if part.missing]
+        if len(lacked) == len(parts):
+            return Needs(_fewest(lacked), closed)
+        return Needs(closed=closed.union(*lacked))
+    if condition.every_row and condition.metrics() & seen:
+        return Needs()
+    return Needs(_fewest([frozenset(n for n in names if not matching(seen, n)) for names in condition.alternatives()]))
+
+
+def _fewest(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return min(sets, key=lambda names: (len(names), sorted(names)), default=frozenset())
+
+
 class _Judge:
     """The rules under one run's facts."""
 
     def __init__(self, pack: RulePack, facts: Mapping[str, Fact], reference: bool) -> None:
-        self.facts: Mapping[str, Any] = {name: fact.value for name, fact in facts.items()}
+        self.facts: Mapping[str, object] = {name: fact.value for name, fact in facts.items()}
         self.rules: dict[str, list[tuple[Rule, tuple[str, ...]]]] = {}
         for rule in pack.rules:
             judgement = judge(rule.requires, self.facts)
@@ -79,19 +114,20 @@ class _Judge:
         """One fault on the metrics `seen`."""
         if judge(fault.excluded_when, self.facts).holds and fault.excluded_when:
             return FaultCoverage(fault, "excluded")
-        naming, able, facts = [], [], dict[str, None]()
+        naming, able, facts, closed = [], [], dict[str, None](), set[str]()
         wanted: list[tuple[frozenset[str], tuple[str, ...]]] = []
         for rule, unknown in self.rules.get(fault.id, ()):
-            missing, names = lacking(rule.when, seen), _names(rule, fault.id)
+            (missing, part), names = needs(rule.when, seen), _names(rule, fault.id)
             if missing:
                 wanted += [(missing, unknown)] if names else []
             elif names and not unknown:
                 naming.append(rule.id)
+                closed |= part
             else:
                 able.append(rule.id)
                 facts |= dict.fromkeys(unknown if names else ())
         if naming:
-            return FaultCoverage(fault, "named", (*naming, *able))
+            return FaultCoverage(fault, "named", (*naming, *able), closed=tuple(sorted(closed)))
         missing, unknown = min(wanted, key=_effort, default=(frozenset(), ()))
         level: Level = "hinted" if able else "hidden"
         return FaultCoverage(fault, level, tuple(able), tuple(facts), tuple(sorted(missing)), unknown)
@@ -125,7 +161,7 @@ def coverage(
     judged, seen = _Judge(pack, facts, reference), frozenset(metrics)
     faults = tuple(judged.cover(fault, seen) for fault in catalogue.faults.values())
     open_ = [entry.fault for entry in faults if entry.level in ("hinted", "hidden")]
-    lacked = {name for rule in pack.rules for name in lacking(rule.when, seen)}
+    lacked = {name for rule in pack.rules for name in needs(rule.when, seen).missing}
     checks = frozenset(name for name in lacked if name.startswith("check_"))
 
     def gained(more: frozenset[str]) -> tuple[str, ...]:

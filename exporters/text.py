@@ -108,6 +108,17 @@ def suspect_text(suspect: Suspect) -> str:
     return f"{suspect.fault}{number}, {percent(suspect.score)}"
 
 
+def rule_suspect_text(suspect: Suspect) -> str:
+    """The same of one rule's suspect: its own weight, which is not the likelihood that an incident makes of all alerts."""
+    return f"{suspect_text(suspect)} by this rule"
+
+
+def seen_text(alert: Alert) -> str:
+    """An alert's summary without its stop; one that hangs on an unknown config fact says on which."""
+    summary = alert.summary.rstrip(".")
+    return f"{summary} ({alert.question.partition(':')[0]})" if alert.question else summary
+
+
 def percent(share: float) -> str:
     """A likelihood in whole percent. None is a certainty: a score of 1 is one that was rounded, or a rule's own weight."""
     if share < 0.005:
@@ -122,7 +133,8 @@ def _alert_block(alert: Alert, catalogue: Catalogue) -> _Block:
     if alert.state in CLOSED:
         return _Block(alert.state.upper(), _CLOSED_COLOUR, place + alert.rule, tuple(_closed_parts(alert)))
     badge = alert.severity if alert.state == "firing" else f"{alert.severity}, {alert.state}"
-    heading = place + (suspect_text(alert.suspects[0]) if alert.suspects else alert.rule) + "?" * bool(alert.question)
+    heading = place + (rule_suspect_text(alert.suspects[0]) if alert.suspects else alert.rule)
+    heading += "?" * bool(alert.question)
     return _Block(badge.upper(), _COLOURS[alert.severity], heading, tuple(_open_parts(alert, catalogue)))
 
 
@@ -143,7 +155,8 @@ def _open_parts(alert: Alert, catalogue: Catalogue) -> Iterator[_Part]:
 def _closed_parts(alert: Alert) -> Iterator[_Part]:
     yield _Part("was", _seen(alert))
     yield _Part(
-        "since", f"step {alert.since_step}" + (f", suspected {suspect_text(alert.suspects[0])}" if alert.suspects else "")
+        "since",
+        f"step {alert.since_step}" + (f", suspected {rule_suspect_text(alert.suspects[0])}" if alert.suspects else ""),
     )
 
 

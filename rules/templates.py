@@ -13,6 +13,7 @@ from typing import NamedTuple
 BUILT_IN = ("observations", "step")
 _SPEC = re.compile(r"(.?[<>=^])?[-+ ]?#?0?\d{0,2}[,_]?(\.\d{1,2})?[eEfFgGdn%s]?")
 DEFAULT_SPEC = ".4g"
+MISSING = "?"
 
 
 class Part(NamedTuple):
@@ -48,17 +49,28 @@ def fields(template: str) -> list[str]:
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    """Fill a template; facts are under `config.<fact>`. What is not in `values` reads "unknown"; never raises."""
+    """Fill a template; facts are under `config.<fact>`; never raises.
+
+    What is not in `values` reads `?`, whatever sentence it stands in, and what the mark stands for is told at the end.
+    """
     try:
         parts = parse_template(template)
     except ValueError:
         return template
-    return "".join(part.literal + ("" if part.name is None else _shown(values.get(part.name), part.spec)) for part in parts)
+    text = "".join(part.literal + ("" if part.name is None else _shown(values.get(part.name), part.spec)) for part in parts)
+    missing = dict.fromkeys(part.name for part in parts if part.name is not None and values.get(part.name) is None)
+    return f"{text} (?: {', '.join(map(_absent, missing))})" if missing else text
+
+
+def _absent(name: str) -> str:
+    """Why a name has no value: a fact is told by somebody, a metric is logged."""
+    fact = name.removeprefix("config.")
+    return f"{fact} is not known" if fact != name else f"{name} is not logged"
 
 
 def _shown(value: object, spec: str) -> str:
     if value is None:
-        return "unknown"
+        return MISSING
     if isinstance(value, float):
         spec = spec or DEFAULT_SPEC
     try:

@@ -37,6 +37,7 @@ class Triage:
         self._symptoms = symptoms_of(pack)
         self._evidence: Evidence = evidence or {}
         self._checks: dict[str, bool] = {}
+        self._logged: set[str] = set()
         self._last_step: int | None = None
         self._seen: object = None
         self._explained: dict[str, str | None] = {}
@@ -58,6 +59,7 @@ class Triage:
         `facts` are all that is known by now (declared, logged, inferred); `run` gives the id.
         """
         self._remember_checks(row, step)
+        self._logged.update(row.metrics)
         if not open_alerts:
             self._named, self._explained, self._seen = None, {}, None
             return _NOTHING
@@ -94,4 +96,6 @@ class Triage:
             self._incident_id = identity(run.id, first.segment, first.since_step)
         self._named = named
         changed = self._compared.changes(facts) if self._compared is not None else ()
-        return build(self._incident_id, alerts, self._explained, ranked, self._catalogue, step, row.time, changed)
+        return build(
+            self._incident_id, alerts, self._explained, ranked, self._catalogue, step, row.time, changed, self._logged
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rltriage.engine.report import Alert, ConfigChange, Incident, Note
 from rltriage.engine.triage.rank import Ranked
@@ -29,8 +29,12 @@ def build(
     step: int,
     time: float | None,
     changed: Sequence[ConfigChange] = (),
+    logged: Collection[str] = (),
 ) -> Incident:
-    """One incident of the open `alerts` (not empty); `ranked` may be empty where no rule knows a suspect."""
+    """One incident of the open `alerts` (not empty); `ranked` may be empty where no rule knows a suspect.
+
+    `logged` are the metrics of the run so far: another one can decide only once it is logged.
+    """
     leader = ranked[0].fault if ranked else None
     candidates = _tests(alerts, explained, leader, catalogue)
     shown = [entry for index, entry in enumerate(ranked[:_SHOWN]) if index < 2 or entry.score >= _WORTH_SHOWING]
@@ -46,7 +50,7 @@ def build(
         action=leader.action if leader else "continue",
         rules=tuple(alert.rule for alert in alerts if _bears_on(alert, explained, leader)),
         unexplained=_unexplained(alerts, explained, leader),
-        rivals_told_apart_by=told_apart(ranked, candidates),
+        rivals_told_apart_by=told_apart(ranked, candidates, logged),
         time=time,
         notes=notes(alerts, explained, [entry.fault.id for entry in shown]),
         changed=tuple(changed),
@@ -54,17 +58,18 @@ def build(
 
 
 def notes(alerts: Iterable[Alert], explained: Mapping[str, str | None], suspects: Sequence[str]) -> tuple[Note, ...]:
-    """What `info` alerts add: a suspect that is not among `suspects`, or a question that would decide."""
-    return tuple(
+    """What `info` alerts add: a suspect that is not among `suspects`, or, after those, a question that would decide."""
+    found = [
         Note(alert.rule, alert.suspects[0].fault if alert.suspects else "", alert.question)
         for alert in alerts
         if alert.severity == "info"
         and explained.get(alert.rule) is None
         and (alert.question or (alert.suspects and alert.suspects[0].fault not in suspects))
-    )
+    ]
+    return tuple(sorted(found, key=lambda note: bool(note.question)))
 
 
-def told_apart(ranked: Sequence[Ranked], tests: Sequence[FirstTest]) -> str:
+def told_apart(ranked: Sequence[Ranked], tests: Sequence[FirstTest], logged: Collection[str]) -> str:
     """What would decide between the first two suspects when their sums are closer than 1, else the empty text."""
     if len(ranked) < 2 or ranked[0].total - ranked[1].total >= _CLOSE:
         return ""
@@ -76,7 +81,7 @@ def told_apart(ranked: Sequence[Ranked], tests: Sequence[FirstTest]) -> str:
     checks = _check_that_differs(first, second) or _check_that_differs(second, first)
     if checks:
         return checks
-    metric = _metric_that_differs(first, second) or _metric_that_differs(second, first)
+    metric = _metric_that_differs(first, second, logged)
     own = f"first test of {first.id}: {first.first_test}" if first.first_test else ""
     return metric or own
 
@@ -86,9 +91,16 @@ def _check_that_differs(one: Fault, other: Fault) -> str:
     return f"the invariant {only[0]}: it fails under {one.id}, not under {other.id}" if only else ""
 
 
-def _metric_that_differs(one: Fault, other: Fault) -> str:
-    only = [pair for pair in one.explains if pair not in other.explains]
-    return f"{only[0][0]}: it goes {_way(only[0][1])} under {one.id}, not under {other.id}" if only else ""
+def _metric_that_differs(first: Fault, second: Fault, logged: Collection[str]) -> str:
+    """What only one of them moves; a metric that is logged before one that has to be logged for it."""
+    found = [
+        (name, f"{name}: it goes {_way(direction)} under {one.id}, not under {other.id}")
+        for one, other in ((first, second), (second, first))
+        for name, direction in one.explains
+        if (name, direction) not in other.explains
+    ]
+    seen = next((text for name, text in found if name in logged), "")
+    return seen or (f"log {found[0][1]}" if found else "")
 
 
 def _way(direction: str) -> str:
@@ -116,9 +128,14 @@ def _order_of_cost(test: FirstTest) -> tuple[int, int]:
 
 
 def _bears_on(alert: Alert, explained: Mapping[str, str | None], leader: Fault | None) -> bool:
-    """Whether an alert names the first suspect or follows from another alert; any does where nobody is suspected."""
-    if leader is None or explained.get(alert.rule) is not None:
+    """Whether an alert names the first suspect or follows from another alert; any does where nobody is suspected.
+
+    One that asks for a config fact is no evidence yet: it is among the notes.
+    """
+    if explained.get(alert.rule) is not None:
         return True
+    if alert.question or leader is None:
+        return not alert.question
     return any(suspect.fault == leader.id for suspect in alert.suspects)
 
 

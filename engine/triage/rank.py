@@ -20,6 +20,9 @@ _CLIP = 4.0
 _BASE_RATE = 0.05
 """q of a rule that nobody measured: the share of runs in which a suspect of weight w is named without being the fault."""
 _SEVERITY_WEIGHT = {"critical": 1.0, "warning": 0.9, "info": 0.4}
+_OPEN_QUESTION = 0.35
+"""An alert whose config fact is unknown may be normal for this run: less than a note whose facts are known. At .3 it no
+longer puts the second suspect of a public report (B54) where all facts known put it."""
 _DECODED = 2 * _CLIP
 _OUTSIDE = 3.5
 
@@ -89,8 +92,9 @@ def _strongest(
         seen = symptoms.get(alert.rule)
         best = clusters.setdefault(cluster(seen.metric) if seen else alert.rule, {})
         measured = evidence.get(alert.rule, {})
+        weight = _OPEN_QUESTION if alert.question else _SEVERITY_WEIGHT[alert.severity]
         for suspect in counted[alert.rule]:
-            support = _support(suspect, measured) * _SEVERITY_WEIGHT[alert.severity]
+            support = _support(suspect, measured) * weight
             best[suspect.fault] = max(best.get(suspect.fault, -_CLIP), support)
     return clusters
 

@@ -104,7 +104,7 @@ def _outlook(run: Collector) -> Outlook:
 
 
 def _standing(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
-    """What nothing has resolved: what explains before what is explained, then by severity and age."""
+    """What nothing has resolved: what explains before what is explained, then by severity, what asks last, and by age."""
     return tuple(sorted((alert for alert in alerts if alert.state in _STANDING), key=_order))
 
 
@@ -116,7 +116,8 @@ def _of_incident(incident: Incident, alerts: Iterable[Alert]) -> tuple[Alert, ..
 
 
 def _order(alert: Alert) -> tuple[object, ...]:
-    return alert.explained_by is not None, -SEVERITIES.index(alert.severity), alert.since_step, alert.rule
+    severity = -SEVERITIES.index(alert.severity)
+    return alert.explained_by is not None, severity, bool(alert.question), alert.since_step, alert.rule
 
 
 def _as_known_now(alert: Alert, run: Collector) -> Alert:

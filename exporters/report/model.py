@@ -136,6 +136,11 @@ class RunReport(Outlook):
     bad_examples: tuple[BadLine, ...]
 
 
+def is_evidence(alert: Alert, fault: str) -> bool:
+    """Whether an alert speaks for a fault; one that asks for a config fact does so only once the fact is known."""
+    return bool(fault) and not alert.question and any(suspect.fault == fault for suspect in alert.suspects)
+
+
 def first_test(report: RunReport) -> FirstTest | None:
     """The test to run first, as an entry of the catalogue."""
     name = report.standing[0].first_test if report.standing else ""

@@ -9,7 +9,7 @@ from typing import Any
 from rltriage.exporters.jsonlines import FORMAT, alert_json, change_json, dumps, incident_json, note_json
 from rltriage.exporters.report import words
 from rltriage.exporters.report.model import Chart, Line, RunReport
-from rltriage.exporters.text import many
+from rltriage.exporters.text import many, seen_text
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&!])")
 
@@ -118,7 +118,7 @@ def _markdown(report: RunReport) -> Iterable[str]:
             yield f"\n**How to mend it:** {_md(mend)}"
     if report.standing:
         yield "\n## Alerts that stand\n"
-        rows = [(a.severity, a.rule, str(a.since_step), a.summary, a.explained_by or "") for a in report.standing]
+        rows = [(a.severity, a.rule, str(a.since_step), seen_text(a), a.explained_by or "") for a in report.standing]
         yield from _table(("severity", "rule", "since step", "what is seen", "explained by"), rows)
     if report.checks:
         yield "\n## Invariants\n"

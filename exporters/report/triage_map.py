@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import NamedTuple
 
-from rltriage.engine.plan import lacking
+from rltriage.engine.coverage import needs
 from rltriage.engine.report import Alert
-from rltriage.exporters.report.model import RunReport
+from rltriage.exporters.report.model import RunReport, is_evidence
 from rltriage.exporters.report.svg import tag, text
 from rltriage.exporters.report.words import already_run
-from rltriage.exporters.text import percent
+from rltriage.exporters.text import percent, seen_text
 
 WIDTH = 960
 COLUMNS = ((0, 300), (360, 250), (670, 290))
@@ -118,7 +118,7 @@ def map_svg(report: RunReport, ident: str) -> str:
 
 def describe(report: RunReport) -> str:
     """The lit path in words."""
-    lit = [alert.rule for alert in report.drawn if _points_at(alert, report.fault) and alert.explained_by is None]
+    lit = [alert.rule for alert in report.drawn if is_evidence(alert, report.fault) and alert.explained_by is None]
     if not lit or report.incident is None:
         return "No fault is lit. Symptoms: " + ", ".join(alert.rule for alert in report.drawn) + "."
     return f"Lit: {', '.join(lit)} lead by the test {report.incident.first_test} to {report.fault}."
@@ -133,7 +133,8 @@ def _faults(report: RunReport, alerts: Sequence[Alert]) -> dict[str, Box]:
         if suspect.fault not in boxes and len(boxes) < MAX_FAULTS:
             number = f"fault {suspect.number}, " if suspect.number is not None else ""
             lit = suspect.fault == report.fault
-            words = [suspect.title, f"{number}{percent(suspect.score)} likely" + (": first suspect" if lit else "")]
+            likely = f"{percent(suspect.score)} {'likely' if ranked else 'by this rule'}"
+            words = [suspect.title, f"{number}{likely}" + (": first suspect" if lit else "")]
             boxes[suspect.fault] = Box(suspect.fault, words, "lit" if lit else "dim", 2)
     return boxes
 
@@ -147,7 +148,7 @@ def _tests(report: RunReport, alerts: Sequence[Alert], faults: dict[str, Box]) -
     for name in dict.fromkeys(names):
         entry = report.catalogue.first_tests.get(name)
         askers = [alert for alert in alerts if alert.first_test == name]
-        lit = name == chosen or any(_points_at(alert, report.fault) for alert in askers)
+        lit = name == chosen or any(is_evidence(alert, report.fault) for alert in askers)
         ran = already_run(entry.command, report.checks) if entry is not None else ""
         words = [entry.title if entry is not None else name, ran or ("run this first" if name == chosen else "")]
         box = boxes[name] = Box(name, words, "lit" if lit and report.fault else "dim", 1)
@@ -161,9 +162,9 @@ def _tests(report: RunReport, alerts: Sequence[Alert], faults: dict[str, Box]) -
 def _symptom(alert: Alert, report: RunReport, tests: dict[str, Box]) -> Box:
     if alert.explained_by is not None:
         return Box(alert.rule, [f"explained by {alert.explained_by}"], "explained", 0)
-    lit = _points_at(alert, report.fault)
+    lit = is_evidence(alert, report.fault)
     end = f"resolved at step {alert.step}" if alert.state == "resolved" else f"since step {alert.since_step}"
-    box = Box(alert.rule, [alert.summary, f"{alert.severity}, {end}"], "lit" if lit else "dim", 0)
+    box = Box(alert.rule, [seen_text(alert), f"{alert.severity}, {end}"], "lit" if lit else "dim", 0)
     box.to = [tests[alert.first_test]] if alert.first_test in tests else []
     if lit and report.incident is not None and alert is _strongest(report):
         own = tests.get(report.incident.first_test)
@@ -178,19 +179,15 @@ def _quiet(report: RunReport, tests: dict[str, Box]) -> Iterable[Box]:
         rule for rule in report.rules.values() if next(iter(rule.suspects), "") == report.fault and rule.id not in fired
     ]
     for rule in close[:MAX_QUIET] if report.fault else ():
-        missing = lacking(rule.when, report.seen)
+        missing = needs(rule.when, report.seen).missing
         why = f"cannot be seen: {sorted(missing)[0]} is not logged" if missing else "not seen"
         box = Box(rule.id, [why], "quiet", 0)
         box.to = [tests[rule.first_test]] if rule.first_test in tests else []
         yield box
 
 
-def _points_at(alert: Alert, fault: str) -> bool:
-    return bool(fault) and any(suspect.fault == fault for suspect in alert.suspects)
-
-
 def _strongest(report: RunReport) -> Alert | None:
-    return next((a for a in report.drawn if a.explained_by is None and _points_at(a, report.fault)), None)
+    return next((a for a in report.drawn if a.explained_by is None and is_evidence(a, report.fault)), None)
 
 
 def _stack(column: Sequence[Box]) -> float:

@@ -8,8 +8,8 @@ from unicodedata import category
 
 from rltriage.engine.report import Alert
 from rltriage.exporters.jsonlines import test_command
-from rltriage.exporters.report.model import Check, Outlook, RunReport, first_test
-from rltriage.exporters.text import changes_text, many, note_text, percent
+from rltriage.exporters.report.model import Check, Outlook, RunReport, first_test, is_evidence
+from rltriage.exporters.text import changes_text, many, note_text, percent, seen_text
 from rltriage.exporters.text import unread as unread_lines
 
 ACTIONS = {
@@ -36,7 +36,7 @@ def headline(report: Outlook) -> str:
     serious = [alert for alert in report.standing if alert.severity != "info"]
     if serious:
         first = serious[0]
-        return f"{first.rule} since step {first.since_step}: {first.summary.rstrip('.')}; no suspect stands out."
+        return f"{first.rule} since step {first.since_step}: {seen_text(first)}; no suspect stands out."
     was = [alert for alert in report.timeline if alert.severity != "info" and alert.state == "firing"]
     rows = many(report.rows, "row")
     if was:
@@ -56,7 +56,7 @@ def short(report: Outlook) -> str:
 
 def _note(alert: Alert) -> str:
     """What an alert that is only a note points at, and why; never the words of a suspicion that stands."""
-    summary = alert.summary.rstrip(".")
+    summary = seen_text(alert)
     if not alert.suspects:
         return f"{alert.rule}: {summary}"
     top = alert.suspects[0]
@@ -83,11 +83,14 @@ def advice(report: RunReport) -> str:
 
 
 def reasons(report: Outlook) -> list[tuple[str, str]]:
-    """Why the first suspect is suspected: what is seen with its numbers, and the rules that see it, the strongest first."""
+    """Why the first suspect is suspected: what is seen with its numbers, and the rules that see it, the strongest first.
+
+    What hangs on a config fact that nobody told is no reason yet: `notes` asks for the fact.
+    """
     found: dict[str, list[Alert]] = {}
     for alert in report.drawn if report.fault else ():
-        if alert.explained_by is None and any(one.fault == report.fault for one in alert.suspects):
-            found.setdefault(alert.summary.rstrip("."), []).append(alert)
+        if alert.explained_by is None and is_evidence(alert, report.fault):
+            found.setdefault(seen_text(alert), []).append(alert)
     shown = list(found.items())[:MAX_REASONS]
     return [
         (_capital(seen), f"{', '.join(one.rule for one in alerts)}, step {alerts[0].since_step}") for seen, alerts in shown

@@ -84,6 +84,7 @@ def as_data(run_id: str, found: Coverage) -> dict[str, Any]:
             "facts": list(each.facts),
             "missing": list(each.missing),
             "missing_facts": list(each.missing_facts),
+            "closed": list(each.closed),
             "first_test": each.fault.first_test,
         }
 
@@ -115,7 +116,8 @@ def as_text(run_id: str, found: Coverage) -> Iterator[str]:
         yield from _wrapped(f"run the invariants (rltriage check --probe ...): they would name {few(found.invariants)}", 2)
     yield "\ncan be named"
     for each in named:
-        yield from _entry(each, ", ".join(each.rules[:3]))
+        partly = f"partly, log {' or '.join(each.closed)} for the rest: " if each.closed else ""
+        yield from _entry(each, partly + ", ".join(each.rules[:3]))
     if hinted:
         yield "\nonly hinted at"
     for each in hinted:

@@ -126,6 +126,10 @@ class AllFail(Kind):
         """The share itself or what bounds it."""
         return NAMES
 
+    def alternatives(self) -> tuple[frozenset[str], ...]:
+        """The share itself, or what bounds it for 0/1 rewards."""
+        return frozenset(("all_fail_frac",)), frozenset(("zero_adv_frac", "pass_rate", "reward"))
+
     @property
     def cost(self) -> int:
         """It adds up rows."""

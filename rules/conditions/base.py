@@ -283,6 +283,9 @@ class Condition(Protocol):
     def patterns(self) -> tuple[str, ...]:
         """Shell patterns of further metrics that it reads, as far as the run logs them."""
 
+    def alternatives(self) -> tuple[frozenset[str], ...]:
+        """Sets of metrics (or shell patterns) of which one has to be logged before it can hold."""
+
     @property
     def every_row(self) -> bool:
         """Whether it judges rows that lack its metrics too (`absent`, `nonfinite`)."""
@@ -309,6 +312,14 @@ class Kind:
     """What most kinds have in common: they read named metrics in rows that have them."""
 
     __slots__ = ()
+
+    def metrics(self) -> frozenset[str]:
+        """What the parameters name."""
+        raise NotImplementedError
+
+    def alternatives(self) -> tuple[frozenset[str], ...]:
+        """All that it names."""
+        return (self.metrics(),)
 
     def patterns(self) -> tuple[str, ...]:
         """No metrics beyond the named ones."""

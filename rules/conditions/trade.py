@@ -35,6 +35,10 @@ class Trade(Kind):
         """The components."""
         return self.components
 
+    def alternatives(self) -> tuple[frozenset[str], ...]:
+        """The total and components of some pattern."""
+        return tuple(frozenset((self.total, pattern)) for pattern in self.components)
+
     @property
     def cost(self) -> int:
         """Gains of the total and of every component."""

@@ -39,6 +39,10 @@ class WeightedSum(Kind):
         """The components."""
         return self.components
 
+    def alternatives(self) -> tuple[frozenset[str], ...]:
+        """The total and components of some pattern."""
+        return tuple(frozenset((self.total, pattern)) for pattern in self.components)
+
     def bind(self, view: View) -> Check:
         """Compile over the components seen so far."""
         total, fresh, expected = view.last(self.total), view.fresh(self.total), self._expected(view)

@@ -79,3 +79,36 @@ def test_rules_that_need_a_reference_count_only_where_one_fits():
     (without,) = [e for e in cover(("reward",)).faults if e.fault.id == "mask_shift"]
     (beside,) = [e for e in cover(("reward",), reference=True).faults if e.fault.id == "mask_shift"]
     assert "slower-than-reference" in beside.rules and "slower-than-reference" not in without.rules
+
+
+SMALL = ("reward", "entropy", "kl_ref", "grad_norm", "lr", "clip_frac", "length")
+"""What a short loop of one's own logs."""
+
+
+def entry(metrics, fault):
+    """The coverage of one fault."""
+    return next(each for each in cover(metrics, {}).faults if each.fault.id == fault)
+
+
+def test_a_rule_of_which_only_a_branch_can_be_seen_names_in_part():
+    """Flat groups are a sign of a collapse that neither reward nor entropy shows: the metric that shows them is named."""
+    found = entry(SMALL, "entropy_collapse")
+    assert found.level == "named" and "entropy-race-at-low-reward" in found.rules
+    assert "zero_adv_frac" in found.closed
+    assert not entry((*SMALL, "zero_adv_frac", "all_fail_frac"), "entropy_collapse").closed
+    assert not entry(SMALL, "ref_is_policy").closed
+
+
+def test_a_share_of_failing_groups_needs_one_of_its_two_sources():
+    """It is logged, or follows from flat groups and the pass rate; without either the rule never fires."""
+    rule = "entropy-gone-at-failing-groups"
+    assert rule not in entry(SMALL, "entropy_collapse").rules
+    assert rule not in entry((*SMALL, "zero_adv_frac"), "entropy_collapse").rules
+    assert rule in entry((*SMALL, "all_fail_frac"), "entropy_collapse").rules
+    assert rule in entry((*SMALL, "zero_adv_frac", "pass_rate"), "entropy_collapse").rules
+
+
+def test_components_that_nobody_logs_name_nothing():
+    """A sum of parts is checked where there are parts, under either of their names."""
+    assert entry(SMALL, "metric_wrong").level != "named"
+    assert entry((*SMALL, "rewards/format"), "metric_wrong").level == "named"

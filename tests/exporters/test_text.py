@@ -14,10 +14,12 @@ from rltriage.exporters.text import (
     incident_rich,
     incident_text,
     percent,
+    seen_text,
 )
+from rltriage.rules.catalogue import load_catalogue
 
 FIRING = """\
- CRITICAL  demo, step 7: mask_shift (fault 1), 93 %
+ CRITICAL  demo, step 7: mask_shift (fault 1), 93 % by this rule
   it means   the action mask is one token off
   seen       logp_gap is 0.531 where fp32 engines stay under 0.0001 (start 0.52)
   since      step 5, rule logp-gap-from-start
@@ -27,7 +29,7 @@ FIRING = """\
 RESOLVED = """\
  RESOLVED  demo, step 9: logp-gap-from-start
   was        logp_gap is 0.531 where fp32 engines stay under 0.0001 (start 0.52)
-  since      step 5, suspected mask_shift (fault 1), 93 %"""
+  since      step 5, suspected mask_shift (fault 1), 93 % by this rule"""
 
 INCIDENT = """\
  INCIDENT, CRITICAL  demo, step 7: mask_shift (fault 1), 93 %
@@ -92,6 +94,26 @@ def test_an_unknown_fact_asks_its_question(alert, catalogue):
     question = "a fault only if updates_per_batch > 1: pass --config updates_per_batch=..."
     text = " ".join(alert_text(replace(alert, severity="info", question=question), catalogue).split())
     assert f"tell us {question}" in text
+
+
+def test_a_summary_that_hangs_on_an_unknown_fact_says_so(alert):
+    """In a list, where no question stands under it, nothing is asserted that nobody knows."""
+    question = "a fault only if updates_per_batch is 1: pass --config updates_per_batch=..."
+    asked = replace(alert, summary="all is clipped.", question=question)
+    assert seen_text(asked) == "all is clipped (a fault only if updates_per_batch is 1)"
+    assert seen_text(replace(asked, question="")) == "all is clipped"
+
+
+def test_a_rule_s_weight_is_not_worded_as_an_incident_s_likelihood(alert, incident, catalogue):
+    """Two numbers for one suspect are two things: what the rule alone says, and what all alerts say."""
+    assert "93 % by this rule" in alert_text(alert, catalogue)
+    assert "by this rule" not in incident_text(incident, catalogue)
+
+
+def test_a_first_test_without_a_command_is_told_in_a_whole_sentence(alert):
+    """On a terminal nothing but that sentence says what to do."""
+    text = " ".join(alert_text(replace(alert, first_test="kl_gradient_at_two_coefficients"), load_catalogue()).split())
+    assert "Compute the gradient of one batch twice, with the KL coefficient at 0 and at 10." in text
 
 
 def test_an_alert_without_suspects_is_headed_by_its_rule(alert, catalogue):

@@ -1,5 +1,6 @@
 """Suspects are ranked by independent evidence, excluded by config facts and decided by invariants."""
 
+import dataclasses
 import math
 
 import pytest
@@ -93,3 +94,11 @@ def test_a_note_supports_a_suspect_and_names_none(catalogue, alert):
     )
     assert names(ranking(catalogue, [warning, note])) == ["mask_shift"]
     assert ranking(catalogue, [warning, note])[0].total > ranking(catalogue, [warning])[0].total
+
+
+def test_an_open_question_supports_less_than_a_note(catalogue, alert):
+    """A note whose config fact is unknown may be normal for the run."""
+    warning, note = alert("gap", {"mask_shift": 0.4}, "warning"), alert("grad", {"mask_shift": 0.5}, "info")
+    asked = dataclasses.replace(note, question="a fault only if ...")
+    alone, known, unknown = (ranking(catalogue, [warning, *more])[0].total for more in ([], [note], [asked]))
+    assert alone < unknown < known

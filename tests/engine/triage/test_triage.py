@@ -101,12 +101,12 @@ def test_a_rule_without_suspects_gives_an_incident_that_says_so(triage, alert):
 
 
 def test_a_note_beside_an_incident_keeps_its_suspect_and_its_question(triage, alert):
-    """Alerts at info never make a suspect, but whom they point to, and what they ask, stays visible."""
+    """Alerts at info never make a suspect, but whom they point to, and then what they ask, stays visible."""
     asked = dataclasses.replace(alert("sign", {"stale_old_logp": 0.8}, "info"), question="a fault only if ...")
     told, named = alert("other", {"lr_too_high": 0.6}, "info"), alert("third", {"mask_shift": 0.2}, "info")
     _, incident = feed(triage, [alert("gap", {"mask_shift": 0.8}), asked, told, named])
     assert [suspect.fault for suspect in incident.suspects] == ["mask_shift"]
-    assert incident.notes == (Note("sign", "stale_old_logp", "a fault only if ..."), Note("other", "lr_too_high"))
+    assert incident.notes == (Note("other", "lr_too_high"), Note("sign", "stale_old_logp", "a fault only if ..."))
     assert (incident.rules, incident.unexplained) == (("gap", "third"), ())
 
 
@@ -149,3 +149,22 @@ def test_a_rule_s_symptom_is_the_first_part_of_its_condition(pack):
     assert symptom(rule) == ("entropy", "down")
     (zero,) = pack(rule=Level("grad_norm", equals=0)).rules
     assert symptom(zero) == ("grad_norm", "zero")
+
+
+def test_an_alert_that_asks_for_a_fact_is_no_evidence(triage, alert):
+    """It is among the notes with its question, not among the rules that see the first suspect."""
+    asked = dataclasses.replace(alert("grad", {"mask_shift": 0.8}, "info"), question="a fault only if ...")
+    _, incident = feed(triage, [alert("gap", {"mask_shift": 0.8}), asked])
+    assert incident.rules == ("gap",) and incident.notes == (Note("grad", "mask_shift", "a fault only if ..."),)
+
+
+def test_rivals_are_told_apart_by_a_metric_that_is_logged_or_has_to_be(pack, alert, catalogue):
+    """What only one of them moves decides if the run logs it; if none is logged, one has to be."""
+
+    def decided(**logged):
+        rivals = alert("gap", {"zero_advantage_groups": 0.4, "nonfinite": 0.4})
+        return feed(Triage(catalogue, pack(gap=Level("logp_gap", above=1e-4))), [rivals], **logged)[1].rivals_told_apart_by
+
+    assert decided(logp_gap=1.0) == "log grad_norm: it goes to zero under zero_advantage_groups, not under nonfinite"
+    assert decided(grad_norm=0.0) == "grad_norm: it goes to zero under zero_advantage_groups, not under nonfinite"
+    assert decided(reward=0.0) == "reward: it goes down under nonfinite, not under zero_advantage_groups"
