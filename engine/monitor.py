@@ -307,7 +307,7 @@ class Monitor:
         if state is None:
             raise KeyError(rule_id)
         if state.skipped:
-            return Verdict(None, {}, state.skipped)
+            return Verdict(None, {}, f"off: {state.skipped}")
         layout, history = self._layout, self._history
         verdict = state.rule.when.explain(layout, history)
         unless = state.rule.unless

@@ -371,6 +371,13 @@ def test_explain_gives_reason_and_numbers(watch, rule, rows) -> None:
         monitor.explain("nobody")
 
 
+def test_explain_says_that_a_rule_is_off(watch, rule, rows) -> None:
+    """What the configuration rules out is not unknown for want of rows."""
+    monitor = watch(rule(requires={"kl_coef": {"above": 0.049}}), config={"kl_coef": 0.04})
+    rows(monitor, x=[1.0])
+    assert monitor.explain("r").reason == "off: config: kl_coef is 0.04"
+
+
 RULES = (
     ("threshold", HIGH, {"hold": 2}),
     ("departure", Departure(metric="x", factor=1.5, window=2), {"keep_firing_for": 2}),
