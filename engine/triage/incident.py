@@ -42,7 +42,7 @@ def build(
         id=identifier,
         run=alerts[0].run,
         step=step,
-        onset_step=min(alert.since_step for alert in alerts),
+        onset_step=min(alert.since_step for alert in _evidence(alerts)),
         severity=max((alert.severity for alert in alerts), key=SEVERITIES.index),
         suspects=tuple(entry.suspect() for entry in shown),
         first_test=min(candidates, key=lambda test: _TIERS.index(test.tier)).id if candidates else alerts[0].first_test,
@@ -55,6 +55,11 @@ def build(
         notes=notes(alerts, explained, [entry.fault.id for entry in shown]),
         changed=tuple(changed),
     )
+
+
+def _evidence(alerts: Sequence[Alert]) -> Sequence[Alert]:
+    """The alerts that hang on no open question, if there are any: the run need not go back to before the others."""
+    return [alert for alert in alerts if not alert.question] or alerts
 
 
 def notes(alerts: Iterable[Alert], explained: Mapping[str, str | None], suspects: Sequence[str]) -> tuple[Note, ...]:

@@ -154,7 +154,8 @@ def test_a_rule_s_symptom_is_the_first_part_of_its_condition(pack):
 def test_an_alert_that_asks_for_a_fact_is_no_evidence(triage, alert):
     """It is among the notes with its question, not among the rules that see the first suspect."""
     asked = dataclasses.replace(alert("grad", {"mask_shift": 0.8}, "info"), question="a fault only if ...")
-    _, incident = feed(triage, [alert("gap", {"mask_shift": 0.8}), asked])
+    _, incident = feed(triage, [alert("gap", {"mask_shift": 0.8}, since=7), asked])
+    assert incident.onset_step == 7, "nobody has to go back to before a question"
     assert incident.rules == ("gap",) and incident.notes == (Note("grad", "mask_shift", "a fault only if ..."),)
 
 
