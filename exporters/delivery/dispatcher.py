@@ -240,8 +240,8 @@ class Dispatcher:
                 return False
         elif not self._told(route, message.alert, "firing"):
             return False
-        elif message.state == "stale" and not reminded:
-            return False  # people hear of a run that stopped through its liveness alert, once
+        elif message.state == "stale":
+            return False  # it is open as before; that a run stopped is said by its liveness alert, once
         if not reminded:
             return self.outbox.put(name, message, now, self._due(route, message, now))
         accepted = self.outbox.put(name, message, now, state=_key_state(route, message.state, message.severity))
