@@ -328,7 +328,7 @@ class _Copies:
         if self._filled is False and not again:
             return ""
         same = metrics == previous or (again and _alike(metrics, previous))
-        if self._filled is None:
+        if self._filled is None and not (same and again):  # a record logged twice says nothing about new steps
             self._judge(same, previous is None)
         if same and self._filled:
             return "forward-filled copy"

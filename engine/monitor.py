@@ -32,9 +32,15 @@ class Triage(Protocol):
     """Ranks suspects and explains alerts by one another (`engine.triage`)."""
 
     def update(
-        self, run: Run, facts: Mapping[str, Fact], open_alerts: Sequence[Alert], row: Row, step: int
+        self,
+        run: Run,
+        facts: Mapping[str, Fact],
+        open_alerts: Sequence[Alert],
+        row: Row,
+        step: int,
+        logged: frozenset[str],
     ) -> tuple[Mapping[str, str | None], Incident | None]:
-        """Rule id -> id of the rule that explains it, and the incident where it changed."""
+        """Rule id -> id of the rule that explains it, and the incident where it changed; `logged` are the run's metrics."""
 
     def reload(self, catalogue: Catalogue, pack: RulePack) -> None:
         """The rules are others now."""
@@ -261,8 +267,9 @@ class Monitor:
         incident = None
         if self._triage is not None:
             try:
+                logged = self._history.names | self._seen
                 explained, incident = self._triage.update(
-                    self.run, self.facts, tuple(self._alerts.open.values()), row, row.step
+                    self.run, self.facts, tuple(self._alerts.open.values()), row, row.step, logged
                 )
             except Exception as error:
                 self.counters.errors += 1

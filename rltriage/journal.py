@@ -151,19 +151,19 @@ class Journal:
         if self._writing.acquire(blocking=False):
             try:
                 while not self._queue.empty():
-                    self._pass()
+                    self._pass(settle=0.0)
             finally:
                 self._writing.release()
 
-    def _pass(self) -> None:
-        """Write all that waits, in order, once there is something."""
+    def _pass(self, settle: float = SETTLE_SECONDS) -> None:
+        """Write all that waits, in order, once there is something; `settle` seconds after files turn out to be removed."""
         batch = [self._queue.get()]
         with suppress(queue.Empty):
             while True:
                 batch.append(self._queue.get_nowait())
         self._since = time.monotonic()
         lines = [each for each in batch if isinstance(each, Lines)]
-        if lines and self._has_files():
+        if lines and self._has_files(settle):
             self._write(self.directory.write_rows, [each.rows for each in lines])
             self._write(self.directory.write_alerts, [each.alerts for each in lines])
         else:
@@ -184,13 +184,16 @@ class Journal:
             self._over = True
             self._open.release()
 
-    def _has_files(self) -> bool:
+    def _has_files(self, settle: float) -> bool:
         """Whether there are files to write into: new ones, where somebody removed those of the run while it goes on."""
+        removed = "the run's files were removed, with what they held: new ones are begun"
         try:
             if self.directory.removed():
-                time.sleep(SETTLE_SECONDS)
+                time.sleep(settle)
                 self._failed += self.directory.renew()
-                self._say(self.directory.run_id, "the run's files were removed, with what they held: new ones are begun")
+                self._say(self.directory.run_id, removed)
+            else:
+                self._said.forget(removed)  # the next time is another loss
         except Exception as error:
             self._say(self.directory.run_id, "the run's files were removed: rows are lost", error)
             return False

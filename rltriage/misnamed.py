@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from rltriage.engine.intake import Intake
 from rltriage.rules.model import RulePack
 from rltriage.rules.profiles import METRICS
 
 MOST_LOOKED_AT = 200
-"""Names of one run that are compared: each costs a tenth of a millisecond, and a log may make names up."""
+"""Names of one run that are compared: a log may make names up."""
+AT_ONCE = 2
+"""Names that are compared at one row: training waits for it, a tenth of a millisecond each."""
 MOST_SAID = 6
 LONGEST_NAME = 80
-ALIKE = 0.8
-"""Share of letters in common from which on a name is taken for a misspelt one."""
+ALIKE = 0.75
+"""Share of letters in common from which on a word is taken for a misspelt one."""
 _WORD = re.compile(r"[a-z0-9]+")
-_FILLERS = frozenset(("mean", "avg", "average", "policy", "train", "training", "actor", "the", "to", "of", "my"))
+_FILLERS = frozenset(
+    ("mean", "avg", "average", "policy", "model", "train", "training", "actor", "nats", "the", "to", "of", "my")
+)
 """Words that a name may have more without meaning something else."""
+_SHORT = {"reference": "ref", "gradient": "grad", "fraction": "frac", "rewards": "reward", "lengths": "length"}
+_LIMITS = frozenset(("max_grad_norm",))
+"""Settings that read like a metric with its words in another order."""
 
 
 class Misnamed:
@@ -29,15 +36,16 @@ class Misnamed:
         self._looked = 0
         self._said = 0
 
-    def sentence(self, intake: Intake, pack: RulePack, where: str = "") -> str:
-        """One line about the names that are new and near a metric that this run lacks; "" if there are none.
+    def sentence(self, intake: Intake, pack: RulePack, where: str = "", at_once: int = AT_ONCE) -> str:
+        """One line about the next names that are new and near a metric that this run lacks; "" if there are none.
 
         `where` is how the run is named on a command line, if it can be.
         """
-        if self._looked == len(intake.unmapped) or self._looked >= MOST_LOOKED_AT:
+        end = min(len(intake.unmapped), MOST_LOOKED_AT)
+        if self._looked >= end or self._said >= MOST_SAID:
             return ""
-        new = intake.unmapped[self._looked : MOST_LOOKED_AT]
-        self._looked = min(len(intake.unmapped), MOST_LOOKED_AT)
+        new = intake.unmapped[self._looked : min(end, self._looked + at_once)]
+        self._looked += len(new)
         found = list(_near(new, intake, pack))[: MOST_SAID - self._said]
         self._said += len(found)
         if not found:
@@ -54,39 +62,42 @@ def _near(names: Iterable[str], intake: Intake, pack: RulePack) -> Iterator[tupl
             yield name, metric
 
 
-def near_metric(name: str, metrics: Iterable[str]) -> str:
-    """The metric that a name seems to mean: misspelt, with its words in another order, or with some more; else "".
+def near_metric(name: str, metrics: Sequence[str]) -> str:
+    """The metric that a name seems to mean: its words in another order or with fillers, or misspelt word by word; else "".
 
-    A metric of one word (`reward`, `loss`) is not meant by every name that holds the word: there are many losses.
+    A word more, or another statistic, is another thing: `value_grad_norm`, `is_ratio_max`.
     """
     words = _words(name)
-    bare = words - _FILLERS
-    joined = "_".join(_WORD.findall(name.lower()))
-    best, score = "", 0.0
-    for metric in metrics:
-        wanted = _words(metric)
-        if bare and bare == wanted - _FILLERS:
-            return metric
-        share = len(wanted) / len(words) if len(wanted) > 1 and wanted <= words and bare - wanted <= _MODELS else 0.0
-        matcher = difflib.SequenceMatcher(None, metric, joined)
-        if not share and matcher.real_quick_ratio() >= ALIKE and matcher.quick_ratio() >= ALIKE:
-            alike = matcher.ratio()
-            share = alike if alike >= ALIKE else 0.0
-        if share > score:
-            best, score = metric, share
-    return best
+    if "_".join(words) in _LIMITS or not words:
+        return ""
+    bare = frozenset(words) - _FILLERS
+    meant = next((metric for metric in metrics if bare and bare == _bare(metric)), "")
+    return meant or next((metric for metric in metrics if _misspelt(words, _known(metric))), "")
 
 
-_MODELS = frozenset(("model", "old", "loss", "value", "nats", "tokens", "token", "frac", "ratio"))
-"""Words that may stand beside those of a metric of several words."""
+def _misspelt(words: Sequence[str], known: Sequence[str]) -> bool:
+    return len(words) == len(known) and all(map(_alike, words, known))
 
 
-_SHORT = {"reference": "ref", "gradient": "grad", "fraction": "frac", "rewards": "reward", "lengths": "length"}
+def _alike(word: str, known: str) -> bool:
+    if word == known:
+        return True
+    matcher = difflib.SequenceMatcher(None, known, word)
+    return min(len(word), len(known)) > 3 and matcher.real_quick_ratio() >= ALIKE and matcher.ratio() >= ALIKE
 
 
-@cache
-def _words(name: str) -> frozenset[str]:
-    return frozenset(_SHORT.get(word, word) for word in _WORD.findall(name.lower()))
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(_SHORT.get(word, word) for word in _WORD.findall(name.lower()))
+
+
+@lru_cache(maxsize=1024)
+def _known(metric: str) -> tuple[str, ...]:
+    return _words(metric)
+
+
+@lru_cache(maxsize=1024)
+def _bare(metric: str) -> frozenset[str]:
+    return frozenset(_words(metric)) - _FILLERS
 
 
 def _shown(name: str) -> str:

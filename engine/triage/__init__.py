@@ -37,7 +37,6 @@ class Triage:
         self._symptoms = symptoms_of(pack)
         self._evidence: Evidence = evidence or {}
         self._checks: dict[str, bool] = {}
-        self._logged: set[str] = set()
         self._last_step: int | None = None
         self._seen: object = None
         self._explained: dict[str, str | None] = {}
@@ -51,15 +50,21 @@ class Triage:
         self._seen = None
 
     def update(
-        self, run: Run, facts: Mapping[str, Fact], open_alerts: Sequence[Alert], row: Row, step: int
+        self,
+        run: Run,
+        facts: Mapping[str, Fact],
+        open_alerts: Sequence[Alert],
+        row: Row,
+        step: int,
+        logged: frozenset[str] = frozenset(),
     ) -> tuple[Mapping[str, str | None], Incident | None]:
         """Take one row's open alerts; give rule -> the rule that explains it, and the incident where it changed.
 
         An incident changes with its first two suspects; there is none while no alert of `warning` or above is open.
-        `facts` are all that is known by now (declared, logged, inferred); `run` gives the id.
+        `facts` are all that is known by now (declared, logged, inferred); `run` gives the id;
+        `logged` are the metrics of the run so far: another one can decide only once it is logged.
         """
         self._remember_checks(row, step)
-        self._logged.update(row.metrics)
         if not open_alerts:
             self._named, self._explained, self._seen = None, {}, None
             return _NOTHING
@@ -69,7 +74,7 @@ class Triage:
         self._seen = state
         alerts = [alert for alert in open_alerts if alert.state in OPEN]
         self._explained = explain(alerts, self._symptoms, self._catalogue.faults)
-        return self._explained, self._incident(run, facts, alerts, row, step)
+        return self._explained, self._incident(run, facts, alerts, row, step, logged)
 
     def _remember_checks(self, row: Row, step: int) -> None:
         """Invariants are run now and then: the newest result of each counts until the run starts over."""
@@ -81,7 +86,13 @@ class Triage:
             self._checks.update(results)
 
     def _incident(
-        self, run: Run, facts: Mapping[str, Fact], alerts: Sequence[Alert], row: Row, step: int
+        self,
+        run: Run,
+        facts: Mapping[str, Fact],
+        alerts: Sequence[Alert],
+        row: Row,
+        step: int,
+        logged: frozenset[str],
     ) -> Incident | None:
         if all(alert.severity == "info" for alert in alerts):
             self._named = None
@@ -96,6 +107,4 @@ class Triage:
             self._incident_id = identity(run.id, first.segment, first.since_step)
         self._named = named
         changed = self._compared.changes(facts) if self._compared is not None else ()
-        return build(
-            self._incident_id, alerts, self._explained, ranked, self._catalogue, step, row.time, changed, self._logged
-        )
+        return build(self._incident_id, alerts, self._explained, ranked, self._catalogue, step, row.time, changed, logged)

@@ -12,6 +12,8 @@ import click
 
 LOOKED_AT = 4096
 """Bytes of an existing file that tell what it is."""
+_STDOUT = frozenset(("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"))
+"""Opened anew, a file behind it would begin again and be written over by what the command says."""
 
 
 class Output:
@@ -33,13 +35,16 @@ class Output:
             self._refuse(f"cannot write {self.path}: it is a folder")
         if not self.path.exists() and not self.path.resolve().parent.is_dir():
             self._refuse(f"cannot write {self.path}: there is no folder {self.path.resolve().parent}")
-        if self.path.is_file() and not self._is(mark):
+        if self.path.is_file() and str(self.path) not in _STDOUT and not self._is(mark):
             self._refuse(f"{self.path} exists and is no {kind}: delete it first if nobody needs it, or")
 
     def write(self, text: str) -> None:
         """Write the file, atomically where it is one. Raises a usage error where that fails."""
         from rltriage.engine.rundir import write_atomically
 
+        if str(self.path) in _STDOUT:
+            click.echo(text, nl=False)
+            return
         try:
             write_atomically(self.path, text)
         except OSError as error:
@@ -52,7 +57,7 @@ class Output:
                 start = file.read(LOOKED_AT).decode("utf-8", "replace")
         except OSError as error:
             self._refuse(f"cannot write {self.path}: {error.strerror}")
-        return not start or re.match(mark, start, re.DOTALL) is not None
+        return not start.strip() or re.match(mark, start, re.DOTALL) is not None
 
     def _refuse(self, why: str) -> NoReturn:
         joint = "" if why.endswith(" or") else ";"

@@ -58,9 +58,9 @@ def say_unknown_facts(intake: Intake, config: Mapping[str, Any], pack: RulePack)
 
 def say_misnamed(intake: Intake, pack: RulePack, source: str) -> None:
     """On stderr, the logged names that no rule reads though they are near a metric's that the run lacks."""
-    from rltriage.misnamed import Misnamed
+    from rltriage.misnamed import MOST_LOOKED_AT, Misnamed
 
-    if sentence := Misnamed().sentence(intake, pack, source):
+    if sentence := Misnamed().sentence(intake, pack, source, MOST_LOOKED_AT):
         click.echo(f"{intake.run.id}: {sentence}", err=True)
 
 

@@ -180,6 +180,14 @@ def test_forward_filled_logs_lose_their_copies() -> None:
     assert len(read([{"step": n, "reward": 0.0, "loss": 0.0} for n in range(40)])[1]) == 40
 
 
+def test_a_log_that_doubles_its_records_loses_no_step() -> None:
+    """Two records of one step say nothing about what a new step with the same values is: a collapse to constants."""
+    doubled = [{"step": n // 2, "reward": max(0.0, 0.4 - n // 2 / 10), "loss": 0.0} for n in range(100)]
+    intake, rows = read(doubled)
+    assert [row.step for row in rows] == list(range(50))
+    assert intake.skipped == {"repeated record": 50}
+
+
 def test_resolution_of_rounded_text() -> None:
     """Text that always has the same few decimals tells how a metric is rounded; text that does not, and numbers, do not."""
     records = [{"actor/pg_loss": f"{n / 10:.3f}", "actor/ppo_kl": "0.0", "critic/score/mean": 0.5} for n in range(4)]

@@ -311,8 +311,9 @@ class Judge:
     def __init__(self, explained=None, error=None) -> None:
         self.explained, self.error, self.calls = explained or {}, error, []
 
-    def update(self, run, facts, open_alerts, row, step):
+    def update(self, run, facts, open_alerts, row, step, logged):
         """Remember the call."""
+        self.logged = logged
         self.calls.append((step, tuple(alert.rule for alert in open_alerts)))
         if self.error:
             raise self.error
@@ -328,6 +329,15 @@ def test_triage_is_asked_when_something_changed(watch, rule, rows) -> None:
     assert judge.calls == [(1, ("a", "b")), (2, ("a", "b")), (3, ())]
     assert [alert.explained_by for alert in alerts[:2]] == [None, "a"]
     assert monitor.observe(Row(9, {"x": 1.0})).incident is not None
+
+
+def test_triage_hears_of_every_metric_of_the_run(watch, rule) -> None:
+    """Of rows without a transition, of other records of the step and of values that are no number, too."""
+    judge = Judge()
+    monitor = watch(rule(), triage=judge)
+    for step, metrics in ((0, {"early": 1.0}), (1, {"beside": 1.0}), (1, {"x": 1.0, "odd": float("nan")})):
+        monitor.observe(Row(step, metrics))
+    assert judge.logged == {"early", "beside", "x", "odd"}
 
 
 def test_a_failing_triage_loses_no_alert(watch, rule, rows) -> None:

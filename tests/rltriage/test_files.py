@@ -6,6 +6,8 @@ import json
 import os
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,3 +144,12 @@ def test_grafanas_files_are_written_again(rltriage, folder: Path) -> None:
     for _ in range(2):
         assert rltriage("export", "--grafana", "board").code == 0
     assert json.loads((folder / "board" / "dashboards" / "rltriage-run.json").read_text())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no /dev/stdout")
+def test_stdout_by_its_path_is_stdout(folder: Path) -> None:
+    """A file behind it is neither replaced nor written over by what the command says, nor by the next command."""
+    command = f"'{sys.executable}' -m rltriage report run1.jsonl --format md -o /dev/stdout; echo next"
+    ran = subprocess.run(["sh", "-c", f"({command}) > out"], cwd=folder, capture_output=True, text=True, timeout=60)
+    told = (folder / "out").read_text()
+    assert ran.returncode == 0 and "# " in told and told.endswith("next\n") and "run1: " in told

@@ -27,7 +27,7 @@ def triage(catalogue, pack):
 
 def feed(triage, alerts, step=0, **metrics):
     """One row."""
-    return triage.update(RUN, {}, alerts, Row(step, metrics), step)
+    return triage.update(RUN, {}, alerts, Row(step, metrics), step, frozenset(metrics))
 
 
 def test_an_incident_names_suspect_test_action_and_onset(triage, alert):

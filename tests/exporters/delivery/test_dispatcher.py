@@ -227,6 +227,16 @@ def test_open_alerts_are_re_sent_before_they_expire(am, journal, make_alert):
     assert len(journal.entries) > len(ends)
 
 
+def test_a_run_that_goes_on_has_no_stale_alerts_at_receivers(am, journal, make_alert):
+    """An alert that goes stale and comes back has one id all the time: what was said of it at first goes on being true."""
+    dispatcher = am()
+    for now, state in ((0.0, "firing"), (10.0, "stale"), (20.0, "firing"), (30.0, "stale")):
+        dispatcher.offer([make_alert(state=state)], now)
+        drain(dispatcher, now, now + 9.0)
+    drain(dispatcher, 40.0, 300.0)
+    assert {alert["annotations"]["state"] for body in journal.entries for alert in body} == {"firing"}
+
+
 def test_a_resolved_alert_is_re_sent_for_five_minutes(am, journal, make_alert):
     """With one and the same end; then it is forgotten."""
     dispatcher = am()
