@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from rltriage.cli import completing
 from rltriage.cli.files import Output, make_folder
 from rltriage.cli.options import config_option, profile_option, url_option
 from rltriage.cli.rules import PACK_HELP
-from rltriage.cli.runs import load_packs, open_runs, say_unknown_facts, say_unread
+from rltriage.cli.runs import load_packs, open_runs, replayed
 
 
 @click.command("export")
@@ -63,7 +62,6 @@ def _recorded(
 ) -> Iterable[str]:
     from rltriage.exporters.backfill import Recording
     from rltriage.exporters.gauges import Gauges
-    from rltriage.replaying import replay
 
     pack = load_packs(packs)
     if metrics_only:
@@ -71,18 +69,16 @@ def _recorded(
     recording = Recording()
     gauges = Gauges(pack.catalogue.metrics)
     for source, run_id in open_runs(sources):
-        with closing(source):
-            for replayed in replay(
-                source,
-                pack,
-                run_id=run_id,
-                profile=profile,
-                config=config,
-                sinks=(gauges,),
-                after_row=lambda watched, row: recording.take(watched.run, row, gauges.samples_of(watched.run.id)),
-            ):
-                say_unknown_facts(replayed.intake, config, pack)
-            say_unread(source, run_id)
+        for _ in replayed(
+            source,
+            run_id,
+            pack,
+            config,
+            profile=profile,
+            sinks=(gauges,),
+            after_row=lambda watched, row: recording.take(watched.run, row, gauges.samples_of(watched.run.id)),
+        ):
+            pass
     return recording.lines()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,7 @@ from rltriage.cli.files import Output
 from rltriage.cli.guesses import Group
 from rltriage.cli.options import config_option, json_option, profile_option
 from rltriage.cli.output import wrapped
-from rltriage.cli.runs import open_runs, say_unknown_facts, say_unread
+from rltriage.cli.runs import open_runs, replayed
 
 if TYPE_CHECKING:
     from rltriage.engine.reference import HealthyRun, Reference
@@ -126,7 +125,6 @@ class _Loud:
 def _read(sources: Sequence[str], profile: str, config: dict[str, Any]) -> tuple[list[HealthyRun], list[str]]:
     """The runs of all sources with their facts, and a sentence about each run in which a rule fired."""
     from rltriage.engine.reference import HealthyRun
-    from rltriage.replaying import replay
     from rltriage.rules.loader import load_rules
     from rltriage.watching import WatchedRun
 
@@ -138,15 +136,10 @@ def _read(sources: Sequence[str], profile: str, config: dict[str, Any]) -> tuple
 
     found = []
     for source, run_id in open_runs(sources):
-        with closing(source):
-            for replayed in replay(
-                source, pack, run_id=run_id, profile=profile, config=config, sinks=(loud,), after_row=keep
-            ):
-                name = replayed.intake.run.id
-                say_unknown_facts(replayed.intake, config, pack)
-                if rows.get(name):
-                    found.append(HealthyRun(name, rows.pop(name), replayed.watched.monitor.facts))
-            say_unread(source, run_id)
+        for run in replayed(source, run_id, pack, config, profile=profile, sinks=(loud,), after_row=keep):
+            name = run.intake.run.id
+            if rows.get(name):
+                found.append(HealthyRun(name, rows.pop(name), run.watched.monitor.facts))
     complaints = [
         f"{run}: {', '.join(dict.fromkeys(rules))} fired: is this run healthy?" for run, rules in loud.rules.items()
     ]

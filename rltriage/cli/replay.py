@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from rltriage.cli.options import (
     rules_option,
 )
 from rltriage.cli.outcome import Outcome
-from rltriage.cli.runs import find_rule, load_packs, open_runs, say_misnamed, say_unknown_facts, say_unread
+from rltriage.cli.runs import find_rule, load_packs, open_runs, replayed, say_misnamed
 
 if TYPE_CHECKING:
     from rltriage.cli.output import JsonLines, TextBlocks
@@ -69,7 +68,6 @@ def command(
     difference, 1 some.
     """
     from rltriage.engine.reference import read_reference
-    from rltriage.replaying import replay
 
     references = [read_reference(file) for file in reference_files]
     if other is not None:
@@ -84,23 +82,20 @@ def command(
     sinks = (outcome,) if explained else (outcome, printer)
     after_row = _explainer(explained) if explained else None
     for source, run_id in runs:
-        with closing(source):
-            for replayed in replay(
-                source,
-                pack,
-                run_id=run_id,
-                profile=profile,
-                config=config,
-                labels=labels,
-                sinks=sinks,
-                after_row=after_row,
-                references=references,
-            ):
-                printer.summary(replayed)
-                say_unknown_facts(replayed.intake, config, pack)
-                say_misnamed(replayed.intake, pack, source.name)
-        if as_json:
-            say_unread(source, run_id)
+        for run in replayed(
+            source,
+            run_id,
+            pack,
+            config,
+            say_lines=as_json,  # a summary in text says it
+            profile=profile,
+            labels=labels,
+            sinks=sinks,
+            after_row=after_row,
+            references=references,
+        ):
+            printer.summary(run)
+            say_misnamed(run.intake, pack, source.name)
     raise click.exceptions.Exit(outcome.exit_code(fail_on))
 
 
@@ -116,20 +111,23 @@ def _difference(
     """Replay the sources under both sets of rules and print what differs; 1 if anything does."""
     from rltriage.comparing import Firings, compare, counted
     from rltriage.exporters.jsonlines import dumps
-    from rltriage.replaying import replay
 
     sides: list[Firings] = []
     for pack in (load_packs(packs), load_packs((other,))):
         firings = Firings()
         for source, run_id in open_runs(sources):
-            with closing(source):
-                for replayed in replay(
-                    source, pack, run_id=run_id, profile=profile, config=facts, sinks=[firings], references=references
-                ):
-                    if not sides:
-                        say_unknown_facts(replayed.intake, facts, pack)
-                if not sides:
-                    say_unread(source, run_id)
+            for _ in replayed(
+                source,
+                run_id,
+                pack,
+                facts,
+                say_facts=not sides,  # the second side would say the same again
+                say_lines=not sides,
+                profile=profile,
+                sinks=[firings],
+                references=references,
+            ):
+                pass
         sides.append(firings)
     changes = compare(*sides)
     for change in changes:

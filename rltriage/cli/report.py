@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from rltriage.cli import completing
 from rltriage.cli.files import Output
 from rltriage.cli.options import config_option, fail_on_option, profile_option, reference_option, rules_option
 from rltriage.cli.outcome import Outcome
-from rltriage.cli.runs import load_packs, open_runs, say_unknown_facts, say_unread
+from rltriage.cli.runs import load_packs, open_runs, replayed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,27 +107,16 @@ def _reports(
     """Replay every source and collect what happened in each of its runs."""
     from rltriage.exporters.report.build import build
     from rltriage.exporters.report.collect import Collectors
-    from rltriage.replaying import replay
 
     pack, runs = load_packs(packs), open_runs(sources)
     reports = []
     with _busy("reading the rows"):
         for source, run_id in runs:
             collectors = Collectors()
-            with closing(source):
-                for replayed in replay(
-                    source,
-                    pack,
-                    run_id=run_id,
-                    profile=profile,
-                    config=config,
-                    sinks=(outcome, collectors),
-                    references=references,
-                ):
-                    collector = collectors.of(replayed.watched.run)
-                    reports.append(build(collector, pack, unmapped=replayed.intake.unmapped, stats=source.stats))
-                    say_unknown_facts(replayed.intake, config, pack)
-            say_unread(source, run_id)
+            sinks = (outcome, collectors)
+            for run in replayed(source, run_id, pack, config, profile=profile, sinks=sinks, references=references):
+                collector = collectors.of(run.watched.run)
+                reports.append(build(collector, pack, unmapped=run.intake.unmapped, stats=source.stats))
     return reports
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from rltriage.engine.intake import Intake
     from rltriage.engine.sources import Source
+    from rltriage.replaying import Replayed
     from rltriage.rules.model import Rule, RulePack
 
 
@@ -38,6 +40,31 @@ def load_packs(packs: Sequence[str]) -> RulePack:
     for slip in slips(pack):
         click.echo(f"warning: {slip}", err=True)
     return pack
+
+
+def replayed(
+    source: Source,
+    run_id: str,
+    pack: RulePack,
+    config: Mapping[str, Any],
+    *,
+    say_facts: bool = True,
+    say_lines: bool = True,
+    **how: Any,
+) -> Iterator[Replayed]:
+    """Each run of a source once it is over, as `replaying.replay` with `how` gives it; then the source is closed.
+
+    Unknown facts of `config`, and at the end the lines that could not be read, are said on stderr unless the caller does.
+    """
+    from rltriage.replaying import replay
+
+    with closing(source):
+        for run in replay(source, pack, run_id=run_id, config=config, **how):
+            if say_facts:
+                say_unknown_facts(run.intake, config, pack)
+            yield run
+    if say_lines:
+        say_unread(source, run_id)
 
 
 def say_unread(source: Source, run_id: str) -> None:
