@@ -32,13 +32,7 @@ class Triage(Protocol):
     """Ranks suspects and explains alerts by one another (`engine.triage`)."""
 
     def update(
-        self,
-        run: Run,
-        facts: Mapping[str, Fact],
-        open_alerts: Sequence[Alert],
-        row: Row,
-        step: int,
-        logged: frozenset[str],
+        self, run: Run, facts: Mapping[str, Fact], open_alerts: Sequence[Alert], row: Row, logged: frozenset[str]
     ) -> tuple[Mapping[str, str | None], Incident | None]:
         """Rule id -> id of the rule that explains it, and the incident where it changed; `logged` are the run's metrics."""
 
@@ -269,7 +263,7 @@ class Monitor:
             try:
                 logged = self._history.names | self._seen
                 explained, incident = self._triage.update(
-                    self.run, self.facts, tuple(self._alerts.open.values()), row, row.step, logged
+                    self.run, self.facts, tuple(self._alerts.open.values()), row, logged
                 )
             except Exception as error:
                 self.counters.errors += 1

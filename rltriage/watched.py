@@ -70,6 +70,7 @@ class Watch:
         self.id = str(options.get("name") or _default_name())
         self.should_stop = False
         self.path: Path | None = None
+        self._where = ""  # the same as the user gave the directory, for a command line
         self._failures = 0
         self._said = Once()
         self._mistakes = ""
@@ -278,8 +279,7 @@ class Watch:
         return report
 
     def _say_misnamed(self, intake: Intake) -> None:
-        where = "" if self.path is None or self._given is None else str(self._given / self.path.name)
-        if sentence := self._misnamed.sentence(intake, self._pack, where):
+        if sentence := self._misnamed.sentence(intake, self._pack, self._where):
             warn("run=%s: %s", self.id, sentence)
 
     def _halts(self, alert: Alert) -> bool:
@@ -293,8 +293,8 @@ class Watch:
             warn("run=%s: %s", self.id, sentence)
         self._journal = self._journal or self._write(intake.run)  # a start that Ctrl-C interrupted has one
         sinks = [*gauges, *([] if self._journal is None else [self._journal]), self._notices]
-        if self.path is not None and self._given is not None:
-            self._notices.introduce(self.id, intake.run.profile, str(self._given / self.path.name))
+        if self._where:
+            self._notices.introduce(self.id, intake.run.profile, self._where)
         run = WatchedRun(intake.run, self._pack, sinks, self._references, by_argument)
         for row in before:
             run.recall(row, gauges)
@@ -332,6 +332,7 @@ class Watch:
         if directory is None:
             return None
         self.path = path
+        self._where = str(self._given / path.name) if self._given is not None else ""
         return Journal(directory, self._pack.catalogue)
 
     def _listen(self, listen: str | int | None) -> None:

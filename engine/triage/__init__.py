@@ -50,13 +50,7 @@ class Triage:
         self._seen = None
 
     def update(
-        self,
-        run: Run,
-        facts: Mapping[str, Fact],
-        open_alerts: Sequence[Alert],
-        row: Row,
-        step: int,
-        logged: frozenset[str] = frozenset(),
+        self, run: Run, facts: Mapping[str, Fact], open_alerts: Sequence[Alert], row: Row, logged: frozenset[str]
     ) -> tuple[Mapping[str, str | None], Incident | None]:
         """Take one row's open alerts; give rule -> the rule that explains it, and the incident where it changed.
 
@@ -64,7 +58,7 @@ class Triage:
         `facts` are all that is known by now (declared, logged, inferred); `run` gives the id;
         `logged` are the metrics of the run so far: another one can decide only once it is logged.
         """
-        self._remember_checks(row, step)
+        self._remember_checks(row)
         if not open_alerts:
             self._named, self._explained, self._seen = None, {}, None
             return _NOTHING
@@ -74,25 +68,19 @@ class Triage:
         self._seen = state
         alerts = [alert for alert in open_alerts if alert.state in OPEN]
         self._explained = explain(alerts, self._symptoms, self._catalogue.faults)
-        return self._explained, self._incident(run, facts, alerts, row, step, logged)
+        return self._explained, self._incident(run, facts, alerts, row, logged)
 
-    def _remember_checks(self, row: Row, step: int) -> None:
+    def _remember_checks(self, row: Row) -> None:
         """Invariants are run now and then: the newest result of each counts until the run starts over."""
-        if self._last_step is not None and step < self._last_step:
+        if self._last_step is not None and row.step < self._last_step:
             self._checks = {}
-        self._last_step = step
+        self._last_step = row.step
         results = read_checks(row.metrics)
         if results:
             self._checks.update(results)
 
     def _incident(
-        self,
-        run: Run,
-        facts: Mapping[str, Fact],
-        alerts: Sequence[Alert],
-        row: Row,
-        step: int,
-        logged: frozenset[str],
+        self, run: Run, facts: Mapping[str, Fact], alerts: Sequence[Alert], row: Row, logged: frozenset[str]
     ) -> Incident | None:
         if all(alert.severity == "info" for alert in alerts):
             self._named = None
@@ -107,4 +95,6 @@ class Triage:
             self._incident_id = identity(run.id, first.segment, first.since_step)
         self._named = named
         changed = self._compared.changes(facts) if self._compared is not None else ()
-        return build(self._incident_id, alerts, self._explained, ranked, self._catalogue, step, row.time, changed, logged)
+        return build(
+            self._incident_id, alerts, self._explained, ranked, self._catalogue, row.step, row.time, changed, logged
+        )

@@ -311,13 +311,13 @@ class Judge:
     def __init__(self, explained=None, error=None) -> None:
         self.explained, self.error, self.calls = explained or {}, error, []
 
-    def update(self, run, facts, open_alerts, row, step, logged):
+    def update(self, run, facts, open_alerts, row, logged):
         """Remember the call."""
         self.logged = logged
-        self.calls.append((step, tuple(alert.rule for alert in open_alerts)))
+        self.calls.append((row.step, tuple(alert.rule for alert in open_alerts)))
         if self.error:
             raise self.error
-        incident = Incident("i", run.id, step, step, "warning", (), "", "", "continue", ())
+        incident = Incident("i", run.id, row.step, row.step, "warning", (), "", "", "continue", ())
         return self.explained, incident
 
 

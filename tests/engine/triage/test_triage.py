@@ -27,7 +27,7 @@ def triage(catalogue, pack):
 
 def feed(triage, alerts, step=0, **metrics):
     """One row."""
-    return triage.update(RUN, {}, alerts, Row(step, metrics), step, frozenset(metrics))
+    return triage.update(RUN, {}, alerts, Row(step, metrics), frozenset(metrics))
 
 
 def test_an_incident_names_suspect_test_action_and_onset(triage, alert):
@@ -129,7 +129,7 @@ def test_an_incident_says_what_differs_in_config(catalogue, pack, alert):
 
     triage = Triage(catalogue, pack(gap=Level("logp_gap", above=1e-4)), compared=Earlier())
     facts = {"kl_coef": Fact(0, "declared")}
-    _, incident = triage.update(RUN, facts, [alert("gap", {"mask_shift": 0.8})], Row(0, {}), 0)
+    _, incident = triage.update(RUN, facts, [alert("gap", {"mask_shift": 0.8})], Row(0, {}), frozenset())
     assert incident.changed == (ConfigChange("kl_coef", 0.04, 0, "the run r1"),)
 
 
